@@ -1,4 +1,4 @@
-"""Rules for every test: what needs Go runs only with `--real`, tests leave no tasks, and nothing blocks an event
+"""Rules for every test: tests that need Go run only with `--real`, tests leave no tasks, and nothing blocks an event
 loop."""
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from kube.wire.encoding import Encoding
 from tests.support import blocking
 
-# No example is timed, because a busy machine's times say nothing about the code. CI tries the same examples each time,
-# so that its result depends on the commit; every other run tries new ones.
+# Examples have no deadline, as times on a busy machine say nothing about the code. CI uses the same examples each time,
+# so that its result depends on the commit only; other runs use new ones.
 settings.register_profile(
     "edgehub", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
@@ -27,11 +27,11 @@ settings.load_profile("edgehub")
 pytest_plugins = ["tests.cloud.fixtures"]
 
 HUBS = Path(__file__).parent / "hub"
-"""The folder whose files start hub processes."""
+"""The folder whose tests start hub processes."""
 LONGEST = ("test_borrowed_links.py", "test_uplinks.py", "test_faults_upstream.py")
-"""Modules of tests that wait for a minute or two, the longest first."""
+"""Test modules that take a minute or two, the longest first."""
 
-# pytest caches its rewritten asserts, whatever the environment says: to rewrite them takes each process 8 s.
+# Let pytest cache its rewritten asserts despite the environment: rewriting takes each process 8 s.
 sys.dont_write_bytecode = False
 
 
@@ -41,14 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Names bytes by their number: what a compressor makes of a text holds the time, and a test's name may not."""
+    """Name bytes by a number: compressed text may contain the time, which must not be part of a test's name."""
     return f"{argname} of {len(val)}" if isinstance(val, bytes) and len(val) > 8 else None
 
 
 def pytest_configure() -> None:
     blocking.install()
-    # looptime asks for the current loop in synchronous tests too; unless None was set as the loop, asyncio
-    # makes one, with a warning, that is never closed.
+    # looptime reads the current loop in synchronous tests too; unless None was set as the loop, asyncio
+    # creates one, with a warning, which is never closed.
     asyncio.set_event_loop(None)
 
 
@@ -58,7 +58,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class _RotatedPackage(pytest.Package):
-    """Starts each worker process's collection at another file, so that it finds the rest compiled by others."""
+    """Start each worker process's collection at another file, so that it finds the others already compiled."""
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         found = list(super().collect())
@@ -75,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, "real")
         items.sort(key=_interleaved(items).__getitem__)
     else:
-        # Files with real processes take long, and come first: at the end, one of them would run alone. Files of one
-        # folder stay together, because its control plane ends after the last.
+        # Files with real processes take long and run first: at the end, one of them would run alone. Files of one
+        # folder stay together, as its control plane ends after the last.
         slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
         items.sort(key=lambda item: item.path not in slow)
 
@@ -87,8 +87,8 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> 
 
 
 def _interleaved(items: list[pytest.Item]) -> dict[pytest.Item, float]:
-    """The place of each test, from 0 to 1. Files that start hubs wait most of their time, and the others compute: they
-    take turns, so that the processes that share them have both to do, and the last quarter has no file that waits."""
+    """Return the position of each test, from 0 to 1. Files that start hubs mostly wait, others compute: alternating
+    them keeps all processes busy, and the last quarter has no file that waits."""
     files = list(dict.fromkeys(item.path for item in items))
     waiting = [*(HUBS / name for name in LONGEST), *(path for path in files if path.parent == HUBS)]
     waiting = [path for path in dict.fromkeys(waiting) if path in files]
@@ -106,7 +106,7 @@ def encoding(request: pytest.FixtureRequest) -> Encoding:
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """Switch the garbage collector off, so that cycles stay, like in a process that seldom collects."""
+    """Switch the garbage collector off, so that reference cycles stay, as in a process that seldom collects."""
     gc.collect()
     gc.disable()
     yield
@@ -115,7 +115,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def loops_are_free() -> Iterator[None]:
-    """Fails when something held an event loop in the test, or in its fixtures."""
+    """Fail if something blocked an event loop in the test, or in its fixtures."""
     with blocking.held() as found:
         yield
     assert not found, "\n".join(found)
@@ -123,16 +123,16 @@ def loops_are_free() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_left_running(request: pytest.FixtureRequest) -> None:
-    """Asks for `tasks_end` where a test has a loop: set up first, it looks when the others are done."""
+    """Request `tasks_end` if a test has a loop: set up first, it runs after all others."""
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
         request.getfixturevalue("tasks_end")
 
 
 @pytest.fixture
 async def tasks_end() -> AsyncIterator[None]:
-    """Fails when a task that began in the test, or in its fixtures, still runs after both."""
+    """Fail if a task that started in the test, or in its fixtures, still runs after both."""
     before = asyncio.all_tasks()
     yield
-    await asyncio.sleep(0)  # a task that was cancelled last can end
+    await asyncio.sleep(0)  # let a task end that was cancelled last
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert not left, f"still running after the test: {left}"

@@ -1,4 +1,4 @@
-"""A scriptable cloud for each test of an addon that needs one, and the hub's parts on that cloud."""
+"""Fixtures for tests of addons: a scriptable cloud, and the hub's parts on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from addons.egress import Egress
 from addons.offline.cached_responses import CachedResponses
 from tests.addons.support import lease_parts, replay_parts
 from tests.addons.support.copying import copies_in
-from tests.addons.support.cutting import Cut
+from tests.addons.support.cutting import FakeConnections
 from tests.addons.support.egress_parts import egress_on
 from tests.addons.support.hub_world import HUB_TOKEN, HubWorld
 from tests.addons.support.offline_parts import journal_in
@@ -39,7 +39,7 @@ async def parts(cloud: ScriptableCloud) -> AsyncIterator[HubWorld]:
 
 @pytest.fixture
 def root_logger() -> Iterator[logging.Logger]:
-    """The root logger; after the test it has its handlers again, and every logger its level."""
+    """Yield the root logger; restore its handlers and the level of every logger after the test."""
     root = logging.getLogger()
     levels, handlers = {each: each.level for each in _loggers()}, list(root.handlers)
     yield root
@@ -54,13 +54,13 @@ def _loggers() -> list[logging.Logger]:
 
 
 @pytest.fixture
-def connections() -> Cut:
-    return Cut()
+def connections() -> FakeConnections:
+    return FakeConnections()
 
 
 @pytest.fixture
 def web(cloud: ScriptableCloud) -> None:
-    """Two Services, one of a type that some components must not see."""
+    """Serve two Services, one of a type that some components must not see."""
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
 
@@ -80,8 +80,8 @@ async def replaying(tmp_path: Path) -> AsyncIterator[replay_parts.World]:
 
 
 @pytest.fixture
-def egress(connections: Cut) -> Egress:
-    """Knows two servers; nothing probes them."""
+def egress(connections: FakeConnections) -> Egress:
+    """Build an egress that knows two servers, without probes."""
     return egress_on(connections)
 
 
@@ -94,7 +94,7 @@ async def routed() -> AsyncIterator[Routed]:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> list[http.HTTPFlow]:
-    """The flows whose answers the router ended."""
+    """Return the flows whose responses the router aborted."""
     found: list[http.HTTPFlow] = []
     monkeypatch.setattr(router, "finish", lambda flow, _why: found.append(flow))
     return found

@@ -1,4 +1,4 @@
-"""The parts together in a running mitmproxy, on a scriptable cloud, and their complete removal."""
+"""The assembled parts in a running mitmproxy, on a scriptable cloud, and their complete removal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Running:
-    """A hub in this process: the chain of `addons.hub`, made anew."""
+    """A hub in this process: a new instance of the chain of `addons.hub`."""
 
     def __init__(self, session: aiohttp.ClientSession, folder: Path, given: dict[str, Any]) -> None:
         ports = {name: free_port() for name in ("port", "tls_port", "admin_port")}
@@ -102,7 +102,7 @@ async def running(folder: Path, **given: Any) -> AsyncIterator[Running]:
         finally:
             made.master.should_exit.set()
             await task
-            # mitmproxy leaves its listeners to the end of the process.
+            # mitmproxy itself never closes its listeners.
             await made.master.addons.get("proxyserver").servers.update([])
     await ended(before)
 
@@ -125,10 +125,10 @@ async def test_all_listeners_serve_and_the_rules_are_in_force(tmp_path: Path, cl
     "body", [b"{}", b"GET /x HTTP/1.1\r\n\r\n", bytes(100_000)], ids=["short", "a request", "long"]
 )
 @pytest.mark.parametrize("is_chunked", [False, True])
-async def test_a_list_with_a_body_is_answered_as_one_without(
+async def test_the_body_of_a_list_request_is_ignored(
     tmp_path: Path, cloud: ScriptableCloud, body: bytes, is_chunked: bool
 ) -> None:
-    """Like kube-apiserver: `tests/cloud/contract/test_lists.py` asks the real one."""
+    """Like kube-apiserver: `tests/cloud/contract/test_lists.py` tests the real one."""
 
     async def chunks() -> AsyncIterator[bytes]:
         yield body
@@ -138,12 +138,12 @@ async def test_a_list_with_a_body_is_answered_as_one_without(
     async with running(tmp_path, server=cloud.url) as hub:
         await hub.ready()
         headers, url = {"User-Agent": "cached/1"}, f"{hub.url}{SERVICES}?resourceVersion=0"
-        for _ in range(2):  # the connection is as good as before
+        for _ in range(2):  # the connection is still usable
             code, found = await hub.get(url, headers=headers, data=chunks() if is_chunked else body)
             assert (code, [item["metadata"]["name"] for item in found["items"]]) == (200, ["web"])
 
 
-async def test_all_that_the_hub_asks_itself_has_its_name(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_hubs_own_requests_have_its_user_agent(tmp_path: Path, cloud: ScriptableCloud) -> None:
     async with running(tmp_path, server=cloud.url) as hub:
         await hub.ready()
         assert {each.user_agent for each in cloud.requests} == {"edgehub"}
@@ -154,7 +154,7 @@ async def test_all_that_the_hub_asks_itself_has_its_name(tmp_path: Path, cloud: 
 async def test_no_log_level_reveals_a_secret(
     tmp_path: Path, cloud: ScriptableCloud, capsys: pytest.CaptureFixture[str], level: str
 ) -> None:
-    """mitmproxy's own programs have every library tell all, which a library may do by itself, too."""
+    """mitmproxy's own programs set every library to DEBUG, and a library may do so itself."""
     token, value = "a-token-of-a-pod", "c2VjcmV0IG9mIGEgcG9k"
     cloud.access.tokens[token] = User("pod", ())
     cloud.store.create(secret(password=value))
@@ -172,9 +172,7 @@ async def test_no_log_level_reveals_a_secret(
     assert "hpack" not in errors
 
 
-async def test_an_exec_plugin_runs_at_the_start_and_after_a_401(
-    tmp_path: Path, cloud: ScriptableCloud
-) -> None:
+async def test_an_exec_plugin_runs_at_startup_and_after_a_401(tmp_path: Path, cloud: ScriptableCloud) -> None:
     exec_version = "client.authentication.k8s.io/v1"
     cloud.access.anonymous = False
     cloud.access.tokens["one"] = User("somebody")
@@ -222,7 +220,7 @@ async def test_port_zero_switches_a_listener_off(tmp_path: Path, cloud: Scriptab
         open_ports = [hub.given[name] for name in ("port", "tls_port", "admin_port") if hub.given[name]]
         for port in open_ports:
             await opened(port)
-        await until(lambda: hub.egress.link.cloud.servers)  # the key is made before
+        await until(lambda: hub.egress.link.cloud.servers)  # the key exists before the port opens
         assert (tmp_path / "state" / "pki").exists() is (off != "tls_port"), "no key is made for nobody"
 
 
@@ -259,7 +257,7 @@ async def test_a_used_port_ends_the_start_in_one_line(
     await ended(before)
 
 
-async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
+async def test_an_unusable_kubeconfig_ends_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def settings(**given: Any) -> Settings:
@@ -276,7 +274,7 @@ async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
 async def test_a_client_is_answered_once_the_hub_is_assembled(
     tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the hub reads the disk its ports are closed. Clients that connect then get answers once they are open."""
+    """While the hub reads the disk its ports are closed; clients that connect afterwards get responses."""
     opening, go_on = asyncio.Event(), asyncio.Event()
     proper = OfflineTables.open
 
@@ -296,7 +294,9 @@ async def test_a_client_is_answered_once_the_hub_is_assembled(
         assert (await hub.get(f"{hub.url}/version"))[0] == 200
 
 
-async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_hub_is_not_ready_while_a_listener_is_closed(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
     async with running(tmp_path, server=cloud.url) as hub:
         await hub.ready()
         servers = hub.master.addons.get("proxyserver").servers
@@ -315,7 +315,7 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
 
 
 @pytest.mark.parametrize(("are_flags", "name"), [(False, "hub_peer_port"), (True, "--peer-port")])
-async def test_not_ready_while_the_peer_port_is_used_by_another_program(
+async def test_the_hub_is_not_ready_while_the_peer_port_is_in_use(
     tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, are_flags: bool, name: str
 ) -> None:
     monkeypatch.setattr(Options, "are_flags", are_flags)
@@ -339,7 +339,7 @@ async def test_not_ready_while_the_peer_port_is_used_by_another_program(
 async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Somebody took the script away in mitmproxy's options, and put it back."""
+    """A user removed the script from mitmproxy's options, and added it again."""
     with taddons.context() as context:
         HubAddon(list).load(Loader(context.master))
         with pytest.raises(SystemExit) as caught:
@@ -348,7 +348,7 @@ async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     assert "a second time" in caplog.text
 
 
-async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_hub_is_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: ScriptableCloud) -> None:
     silence = cloud.faults.add(Silence(), times=None)
     async with running(tmp_path, server=cloud.url, wait=1) as hub:
         await opened(hub.given["admin_port"])
@@ -358,7 +358,7 @@ async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: Script
         silence.lift()
 
 
-def test_done_before_the_start_does_no_harm() -> None:
+def test_done_before_the_start_is_ignored() -> None:
     alone = assembly(Options())
     alone.done()
     alone.done()

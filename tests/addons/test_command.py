@@ -1,4 +1,4 @@
-"""`edgehub`: flags become options of mitmproxy, bad ones end with status 2, the rest passes on to an interface."""
+"""`edgehub`: flags become options of mitmproxy, invalid ones end with status 2, others are passed to an interface."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLOUD = ("--server", "https://cloud:6443", "--node", "n1")
 
 
 class Started:
-    """The program that would have been run."""
+    """The program that would have been run, with its arguments."""
 
     def __init__(self) -> None:
         self.interface = ""
@@ -36,7 +36,7 @@ class Started:
         self.arguments: list[str] = []
 
     def sets(self) -> dict[str, str]:
-        """The options that an interface got by `--set`."""
+        """Return the options that an interface got by `--set`."""
         pairs = zip(self.arguments, self.arguments[1:], strict=False)
         return dict(value.split("=", 1) for flag, value in pairs if flag == "--set")
 
@@ -65,10 +65,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
 
 @pytest.mark.parametrize("interface", ["none", "web"])
 @pytest.mark.parametrize("each", OPTIONS, ids=lambda each: each.name)
-def test_each_flag_reaches_the_settings_beside_each_interface(
+def test_each_flag_reaches_the_settings_with_each_interface(
     started: Started, tmp_path: Path, each: Option, interface: str
 ) -> None:
-    # Flags that go with another one.
+    # Flags that require another one.
     together = {
         "context": ("--kubeconfig", "{folder}/x"),
         "tls_cert": ("--tls-key", "/key"),
@@ -86,7 +86,7 @@ def test_each_flag_reaches_the_settings_beside_each_interface(
 
     write_kubeconfig(tmp_path / "x", "https://cloud:6443")
     value: Any = True
-    # The valid value of each option for which `/x` or 1234 is none.
+    # A valid value of each option for which `/x` or 1234 is invalid.
     values = {
         **dict.fromkeys(("probe_interval", "probe_timeout"), "1.5"),
         "listen": "127.0.0.2",
@@ -122,7 +122,7 @@ def test_each_flag_reaches_the_settings_beside_each_interface(
         if interface == "none":
             context.options.update(**started.given)
         else:
-            # As mitmproxy reads them, which knows more options than this context.
+            # Parsed like mitmproxy, which has more options than this context.
             context.options.set(*(f"{name}={text}" for name, text in started.sets().items()), defer=True)
     assert options.settings == parse_settings(
         {flag[2:].replace("-", "_"): given for flag, given in typed.items()}
@@ -146,14 +146,14 @@ def test_an_interface_loads_the_hub_and_opens_nothing_by_itself(started: Started
     ("flags", "interface"),
     [((), "none"), (("--ui", "none"), "none"), (("--ui", "console"), "console"), (("--ui", "web"), "web")],
 )
-def test_interfaces(started: Started, flags: tuple[str, ...], interface: str) -> None:
+def test_each_ui_flag_starts_its_interface(started: Started, flags: tuple[str, ...], interface: str) -> None:
     main([*CLOUD, *flags])
     assert started.interface == interface
     assert Options.are_flags, "messages name the options as they were typed"
 
 
 @pytest.mark.parametrize("end", [SystemExit(1), AttributeError("idle_handle")])
-def test_the_reason_of_a_failed_start_is_printed_after_the_console_has_closed(
+def test_the_reason_of_a_failed_start_is_printed_after_the_console_closes(
     started: Started, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
     def fail(_arguments: list[str]) -> None:
@@ -169,7 +169,7 @@ def test_the_reason_of_a_failed_start_is_printed_after_the_console_has_closed(
     assert logging.getLogger().handlers == handlers
 
 
-def test_why_an_interface_cannot_start_is_one_line(
+def test_an_interface_that_cannot_start_is_reported_in_one_line(
     started: Started, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(_arguments: list[str]) -> None:
@@ -189,17 +189,17 @@ def test_why_an_interface_cannot_start_is_one_line(
     assert not started.interface
 
 
-def test_arguments_behind_two_dashes_come_last_for_an_interface(started: Started) -> None:
+def test_arguments_after_two_dashes_are_passed_last_to_an_interface(started: Started) -> None:
     main([*CLOUD, "--ui", "web", "--", "--set", "web_port=1", "--server", "x", "--"])
     assert started.arguments[-5:] == ["--set", "web_port=1", "--server", "x", "--"]
 
 
-def test_without_an_interface_options_may_be_set(started: Started) -> None:
+def test_options_can_be_set_without_an_interface(started: Started) -> None:
     main(["--node", "n1", "--", "--set", "body_size_limit=3m", "--set", "hub_server=https://b"])
     assert started.specifications == ["body_size_limit=3m", "hub_server=https://b"]
 
 
-def test_the_configuration_file_of_mitmproxy_counts(started: Started, tmp_path: Path) -> None:
+def test_the_configuration_file_of_mitmproxy_is_read(started: Started, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("hub_server: https://cloud:6443\n")
     main(["--node", "n1", "--", "--set", f"confdir={tmp_path}"])
     assert started.given == {"hub_server": "https://cloud:6443", "hub_node": "n1"}
@@ -246,7 +246,7 @@ def test_mistakes_in_the_configuration_of_mitmproxy_are_reported(
         ((*CLOUD, "--", "-w", "flows"), "-w after -- is for mitmproxy's interfaces: give --ui"),
     ],
 )
-def test_a_bad_flag_ends_with_status_2_and_the_reason(
+def test_an_invalid_flag_ends_with_status_2_and_the_reason(
     started: Started, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(SystemExit) as caught:

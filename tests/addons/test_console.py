@@ -1,4 +1,4 @@
-"""The addon that runs only beside an interface: it shows flows, and chooses mitmproxy's first view."""
+"""The addon for interfaces only: it shows flows, and sets mitmproxy's initial view."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def web() -> Iterator[taddons.context]:
         made.master.addons.clear()
 
 
-def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
-    """In a process of its own: what another test has imported stays imported."""
+def test_a_hub_without_an_interface_imports_no_interface_modules() -> None:
+    """Runs in its own process, as modules imported by other tests stay imported."""
     program = (
         "from addons.startup.lean_imports import leave_out_unused; leave_out_unused()\n"
         "from mitmproxy.options import Options\n"
@@ -60,13 +60,13 @@ def test_the_interface_addons_are_added_and_removed_with_the_console(interface: 
         context.master.addons.clear()
 
 
-def test_the_browser_shows_comments_first(web: taddons.context) -> None:
+def test_the_browsers_flow_list_starts_with_the_comment_column(web: taddons.context) -> None:
     web.master.addons.add(Console(Options()))
     assert web.options.web_columns == WEB_COLUMNS
     assert web.options.view_filter is None, "it is in the address, where a person sees it"
 
 
-def test_a_column_set_by_a_person_stays(web: taddons.context) -> None:
+def test_a_column_order_set_by_a_user_is_retained(web: taddons.context) -> None:
     web.options.update(web_columns=["path"])
     web.master.addons.add(Console(Options()))
     assert web.options.web_columns == ["path"]

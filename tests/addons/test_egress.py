@@ -1,4 +1,4 @@
-"""The exit to the servers: the server of a request, its identity, its connections, and when these are closed."""
+"""Egress: the server of a request, its identity, its connection, and when connections are closed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from addons.server.peer.lent_tunnel import TunnelRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, DataOrFile, User
-from tests.addons.support.cutting import Cut
+from tests.addons.support.cutting import FakeConnections
 from tests.addons.support.egress_parts import NO_SERVER, A, B, counted, egress_on, flow_of, pool_key_of
 from tests.addons.support.observed import notifications_of, value_of
 from tests.addons.support.routed import NoAnswerer
@@ -39,7 +39,7 @@ def code_of(flow: http.HTTPFlow) -> int:
     return flow.response.status_code if flow.response is not None else 0
 
 
-# -- which server --------------------------------------------------------------------------------------------------
+# -- the choice of a server ----------------------------------------------------------------------------------------
 
 
 def test_a_relayed_request_is_sent_to_a_server_that_is_up(egress: Egress) -> None:
@@ -66,7 +66,7 @@ def test_a_flow_that_no_part_has_routed_is_500(egress: Egress, flow: http.HTTPFl
     assert (code_of(flow), context.upstream if context is not None else None) == (500, None)
 
 
-def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
+def test_a_request_without_a_usable_server_is_503_at_once(egress: Egress) -> None:
     for health in egress.link.cloud.servers:
         health.failed("down")
     flow = flow_of()
@@ -77,7 +77,7 @@ def test_without_a_server_the_answer_is_a_503_at_once(egress: Egress) -> None:
 
 
 @pytest.mark.parametrize(("caller", "code"), [(HUB, 503), (POD, 0)])
-def test_a_cloud_that_refuses_the_node_serves_callers_with_tokens(
+def test_callers_with_tokens_use_a_cloud_that_refuses_the_nodes_identity(
     egress: Egress, caller: Caller, code: int
 ) -> None:
     for health in egress.link.cloud.servers:
@@ -90,7 +90,7 @@ def test_a_cloud_that_refuses_the_node_serves_callers_with_tokens(
         assert flow.response.headers["Retry-After"] == str(RETRY_REFUSED)
 
 
-def test_a_view_is_not_its_concern(egress: Egress) -> None:
+def test_a_request_answered_by_a_view_gets_no_server(egress: Egress) -> None:
     flow = flow_of(VIEW)
     context_of(flow).answerer = NoAnswerer()  # type: ignore[union-attr]  # flow_of made one
     host = flow.request.host
@@ -98,12 +98,12 @@ def test_a_view_is_not_its_concern(egress: Egress) -> None:
     assert (flow.request.host, code_of(flow)) == (host, 0)
 
 
-# -- whose identity ------------------------------------------------------------------------------------------------
+# -- identity ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("caller", "sent"), [(HUB, "Bearer hub-token"), (POD, "Bearer pod"), (NOBODY, None)])
-def test_the_token_of_the_hub_is_added_for_callers_with_its_identity_alone(
-    connections: Cut, caller: Caller, sent: str | None
+def test_the_hubs_token_is_added_only_for_callers_with_its_identity(
+    connections: FakeConnections, caller: Caller, sent: str | None
 ) -> None:
     token = Credentials(user=User(token=DataOrFile(b"hub-token")))
     egress = egress_on(connections, token)
@@ -134,8 +134,8 @@ def test_bodies_are_streamed_and_counted_in_both_directions(egress: Egress) -> N
     assert egress.link.cloud.servers[0].heard == pytest.approx(time.monotonic(), abs=10)
 
 
-def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
-    """A request that the node can answer when its server fails, with the cloud's answer."""
+def with_failover(egress: Egress, length: int | None = None) -> http.HTTPFlow:
+    """Return a request that the node can answer if its server fails, with the cloud's response."""
     flow = flow_of()
     made = context_of(flow)
     assert made is not None
@@ -152,7 +152,7 @@ def rescuable(egress: Egress, length: int | None = None) -> http.HTTPFlow:
 
 def test_a_request_with_a_failover_is_buffered_and_counted(egress: Egress) -> None:
     up, down = counted("up"), counted("down")
-    flow = rescuable(egress)
+    flow = with_failover(egress)
     egress.response(flow)
     assert flow.response is not None
     assert (bool(flow.request.stream), bool(flow.response.stream)) == (False, False)
@@ -160,9 +160,9 @@ def test_a_request_with_a_failover_is_buffered_and_counted(egress: Egress) -> No
     assert context_of(flow).failover is not None  # type: ignore[union-attr]  # flow_of made one
 
 
-def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(egress: Egress) -> None:
+def test_a_response_too_large_to_buffer_is_streamed_without_a_failover(egress: Egress) -> None:
     down = counted("down")
-    flow = rescuable(egress, length=MAX_CACHED + 1)
+    flow = with_failover(egress, length=MAX_CACHED + 1)
     assert flow.response is not None
     assert callable(flow.response.stream)
     flow.response.stream(b"defgh")
@@ -172,8 +172,8 @@ def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(egress: 
 
 
 @pytest.mark.parametrize("is_unframed", [False, True])
-def test_an_unframed_answer_has_no_failover(egress: Egress, is_unframed: bool) -> None:
-    """Nothing but the end of the connection ends such a body, which a lost connection ends as well."""
+def test_an_unframed_response_has_no_failover(egress: Egress, is_unframed: bool) -> None:
+    """Only the close of the connection ends its body, as a lost connection does."""
     flow = flow_of()
     made = context_of(flow)
     assert made is not None
@@ -185,10 +185,10 @@ def test_an_unframed_answer_has_no_failover(egress: Egress, is_unframed: bool) -
     assert (made.failover is None) is is_unframed, "whose answer is held is kept"
 
 
-def test_an_answer_of_the_node_does_not_count_as_traffic_with_the_cloud(egress: Egress) -> None:
-    """If the hub answers instead of the cloud, the request passes the hook a second time."""
+def test_a_response_by_the_node_is_not_counted_as_traffic_with_the_cloud(egress: Egress) -> None:
+    """If the hub answers instead of the cloud, the hook runs a second time for the request."""
     up, down = counted("up"), counted("down")
-    flow = rescuable(egress)
+    flow = with_failover(egress)
     made = context_of(flow)
     assert made is not None
     made.answerer, made.failover, made.upstream = NoAnswerer(), None, None
@@ -198,7 +198,7 @@ def test_an_answer_of_the_node_does_not_count_as_traffic_with_the_cloud(egress: 
     assert (counted("up") - up, counted("down") - down) == (3, 0)
 
 
-def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> None:
+def test_a_response_to_be_filtered_is_not_streamed(egress: Egress) -> None:
     flow = flow_of(FILTERED)
     egress.requestheaders(flow)
     flow.response = http.Response.make(200)
@@ -206,7 +206,7 @@ def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> Non
     assert not flow.response.stream
 
 
-def test_a_request_that_the_hub_leaves_to_the_cloud_is_sent_buffered(egress: Egress) -> None:
+def test_a_request_that_falls_through_to_the_cloud_is_sent_buffered(egress: Egress) -> None:
     up = counted("up")
     flow = flow_of(FILTERED, headers={"Content-Length": "3"})
     made = context_of(flow)
@@ -229,13 +229,13 @@ def test_a_request_that_the_hub_leaves_to_the_cloud_is_sent_buffered(egress: Egr
 
 
 @pytest.mark.parametrize("address", [("a", 6443), NO_SERVER, None])
-def test_mitmproxy_itself_opens_no_connection(egress: Egress, address: tuple[str, int] | None) -> None:
+def test_mitmproxys_own_code_opens_no_connection(egress: Egress, address: tuple[str, int] | None) -> None:
     data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
     egress.server_connect(data)
     assert data.server.error
 
 
-async def test_an_offline_drill_cuts_lent_tunnels(egress: Egress, connections: Cut) -> None:
+async def test_an_offline_drill_cuts_lent_tunnels(egress: Egress, connections: FakeConnections) -> None:
     egress.link.drills.begin(DrillKind.OFFLINE)
     assert connections.ended == [A, B]
     with pytest.raises(OSError, match="Errno") as refused:
@@ -247,7 +247,9 @@ async def test_an_offline_drill_cuts_lent_tunnels(egress: Egress, connections: C
     egress.link.close()
 
 
-async def test_no_tunnel_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
+async def test_no_tunnel_is_lent_beyond_the_bound_of_connections(
+    egress: Egress, connections: FakeConnections
+) -> None:
     egress.start(egress.link, Mock(lend=lambda *_: A))
     asked = TunnelRequest("client", "10.0.0.5", (), A.host, A.port)
     egress.open_tunnel(asked)
@@ -258,7 +260,7 @@ async def test_no_tunnel_is_lent_beyond_the_bound_of_connections(egress: Egress,
 
 
 def test_a_refused_connection_marks_its_server_down_and_cuts_the_rest(
-    egress: Egress, connections: Cut
+    egress: Egress, connections: FakeConnections
 ) -> None:
     count = notifications_of(egress.link.cloud.changed)
     egress.link.connect_failed(A, "[Errno 111] Connect call failed")
@@ -274,7 +276,7 @@ def test_a_refused_connection_marks_its_server_down_and_cuts_the_rest(
     ("message", "is_probed"), [("server closed connection", True), ("Client disconnected.", False)]
 )
 @pytest.mark.parametrize("is_rescued", [False, True])
-def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
+def test_a_connection_that_breaks_during_a_request_triggers_a_probe(
     egress: Egress, monkeypatch: pytest.MonkeyPatch, message: str, is_probed: bool, is_rescued: bool
 ) -> None:
     probed: list[ServerHealth] = []
@@ -301,22 +303,22 @@ def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
         *((A, why) for why in ("client disconnected", "connection cancelled", "cut by the hub")),
     ],
 )
-def test_another_address_and_a_client_that_leaves_do_not_change_the_clouds_health(
-    egress: Egress, connections: Cut, server: Server, why: str
+def test_errors_of_other_addresses_and_disconnects_do_not_change_the_clouds_health(
+    egress: Egress, connections: FakeConnections, server: Server, why: str
 ) -> None:
     egress.link.connect_failed(server, why)
     assert {each.condition for each in egress.link.cloud.servers} == {Condition.UNKNOWN}
     assert not connections.ended
 
 
-# -- which connection --------------------------------------------------------------------------------------------
+# -- the choice of a connection ------------------------------------------------------------------------------------
 
 
-def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_good_callers(egress: Egress) -> None:
-    """kube-apiserver ends a connection that brought a bad token, and with it all watches on that connection."""
+def test_a_bad_token_shares_no_connection_with_the_hub_or_accepted_callers(egress: Egress) -> None:
+    """kube-apiserver closes a connection that sent a bad token, with all its watches."""
 
     def lane_of(egress: Egress, token: str, status: int) -> PoolKey:
-        """The connection key of a request with a token, which the server answers with this status."""
+        """Return the connection key of a request with a token, which the server answers with this status."""
         caller = Caller(CredentialSource.OWN, f"Bearer {token}")
         flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
         egress.requestheaders(flow)

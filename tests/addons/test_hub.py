@@ -63,7 +63,7 @@ WIRING = {
     Memory: set(),
     Assembly: set[str](),
 }
-"""Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
+"""Public methods for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 
 def public_methods(addon: object) -> set[str]:
@@ -76,7 +76,7 @@ def public_methods(addon: object) -> set[str]:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_every_public_method_is_a_hook_or_wiring(part: object) -> None:
-    """A misspelt hook is never called, and mitmproxy says nothing."""
+    """mitmproxy ignores a misspelt hook without a message."""
     assert public_methods(part) - set(hooks.all_hooks) == WIRING[type(part)]
 
 
@@ -95,8 +95,8 @@ def test_no_wiring_is_named_like_a_hook() -> None:
     assert not_hooks.isdisjoint(hooks.all_hooks)
 
 
-def test_nothing_in_the_module_itself_runs_as_a_hook() -> None:
-    """mitmproxy takes the script for an addon too: any callable in it that is named like a hook runs as one."""
+def test_the_module_has_no_callable_named_like_a_hook() -> None:
+    """mitmproxy treats the script as an addon too, and calls any callable in it that is named like a hook."""
     assert {name for name in vars(hub) if name in hooks.all_hooks} == set()
 
 
@@ -106,8 +106,8 @@ def test_each_addon_declares_a_distinct_name() -> None:
     assert all(name.startswith("edgehub-") for name in names)
 
 
-def test_to_import_the_module_makes_no_part() -> None:
-    """An addon that makes them when mitmproxy loads it is all that it makes."""
+def test_importing_the_module_builds_no_part() -> None:
+    """It only creates the addon, which builds the parts when mitmproxy loads it."""
     body = ast.parse(Path(hub.__file__).read_text()).body
     assert {type(statement) for statement in body} == {ast.Expr, ast.ImportFrom, ast.FunctionDef, ast.Assign}
     made = [ast.unparse(each.value) for each in body if isinstance(each, ast.Assign)]
@@ -132,7 +132,7 @@ SPEC = "hub:plain@10261"
 
 
 class Known:
-    """Stands for parts that a relay does not use."""
+    """A stand-in for parts that a relay does not use."""
 
     def __init__(self) -> None:
         self.rules = parse_rules(None)
@@ -145,7 +145,7 @@ class Known:
 
 @pytest.fixture
 def chain() -> Iterator[dict[type, Any]]:
-    """A chain of its own, started as Lifecycle would, without probes and files; by type."""
+    """Build a chain, started as by Lifecycle but without probes and files; return its parts by type."""
     options, resolve = Options(), Resolve()
     opened = OpenConnections(1_000)
     options.settings = hub_settings()
@@ -171,7 +171,7 @@ def _as(_type: type, value: Any) -> Any:
 
 
 async def send(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
-    """A request of kubectl from this node, through the chain in this order."""
+    """Send a request of kubectl from this node through the chain in this order."""
     headers = http.Headers([(b"User-Agent", b"kubectl/v1")])
     flow = tflow.tflow(req=tutils.treq(path=b"/api/v1/pods", headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
@@ -185,7 +185,7 @@ async def run(chain: dict[type, Any], order: Sequence[type], hook: hooks.Hook) -
         await context.master.addons.invoke_addon(hub_of(*(chain[kind] for kind in order)), hook)
 
 
-async def test_in_its_order_the_chain_sends_a_relay_to_the_cloud(chain: dict[type, Any]) -> None:
+async def test_the_chain_in_its_order_relays_a_request_to_the_cloud(chain: dict[type, Any]) -> None:
     flow = await send(chain, ORDER)
     assert flow.response is None
     assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("cloud", 6443, "https")
@@ -200,7 +200,7 @@ def test_each_position_in_the_order_of_parts_has_a_distinct_reason() -> None:
     assert len(set(reasons)) == len(reasons)
 
 
-def test_each_addon_is_ordered_behind_its_requirements() -> None:
+def test_each_addon_comes_after_those_it_requires() -> None:
     for at, (_, needed, _) in enumerate(ORDERED):
         assert all(PARTS.index(each) < at for each in needed)
 
@@ -223,12 +223,12 @@ async def test_swapping_two_dependent_parts_fails_closed(
     assert str(flow.request.host) != "cloud"
 
 
-def test_each_special_break_is_of_two_dependent_parts() -> None:
+def test_each_listed_effect_is_of_two_dependent_parts() -> None:
     assert set(BREAKS) <= set(DEPENDENT)
 
 
 async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
-    """A list of a cached component, as far as the router."""
+    """Send a list of a cached component up to the router."""
     headers = http.Headers([(b"User-Agent", b"kubelet/v1")])
     target = b"/api/v1/nodes?resourceVersion=0"
     flow = tflow.tflow(req=tutils.treq(path=target, headers=headers, content=b""))
@@ -255,7 +255,7 @@ async def counts_nothing_of_a_relay(chain: dict[type, Any], order: list[type]) -
 
 
 async def takes_everybody_for_a_stranger(chain: dict[type, Any], order: list[type]) -> None:
-    """A router before identity decides for an anonymous caller: no component of this node gets a view."""
+    """A router before identity routes an anonymous caller: no component of this node gets a view."""
     for path in (ORDER, order):
         context = context_of(await send_list(chain, path))
         views = context is not None and context.route is not None and context.route.kind == "view"
@@ -263,13 +263,13 @@ async def takes_everybody_for_a_stranger(chain: dict[type, Any], order: list[typ
 
 
 async def hands_on_old_settings(_chain: dict[type, Any], order: list[type]) -> None:
-    """A lifecycle before options moves the hub to the address that it had."""
+    """A lifecycle before options publishes the hub's former address."""
     assert await moved_to(ORDER) == ("169.254.2.9",)
     assert await moved_to(order) == ("169.254.2.1",)
 
 
 async def moved_to(order: list[type]) -> tuple[str, ...]:
-    """The pods' address that open watches hear of when it is set in the interface."""
+    """Return the pod address that open watches get when it is set in the interface."""
     moved: list[tuple[str, ...]] = []
     options = Options()
     lifecycle = assembly(options)
@@ -287,11 +287,12 @@ BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitabl
     (Identity, Router): takes_everybody_for_a_stranger,
     (Options, Assembly): hands_on_old_settings,
 }
-"""The effect, where it is not that every request breaks."""
+"""The effect of a swap, if it is not that every request fails."""
 
 
-def test_the_first_two_set_the_options_and_the_last_starts_the_rest() -> None:
-    """Options must have parsed the settings when others are configured; Lifecycle starts what is loaded before it."""
+def test_options_are_set_first_and_the_lifecycle_starts_last() -> None:
+    """Options must have parsed the settings before others are configured; Lifecycle starts the parts that were loaded
+    before it."""
     assert ORDER[:2] == [OwnListeners, Options], "no part reads an option of mitmproxy's before"
     assert ORDER[-1] is Assembly
     assert {kind for kind in ORDER if hasattr(kind, "running")} == {

@@ -1,4 +1,4 @@
-"""The caller, by real handshakes on the TLS port: this node's certificate, another node's, a stranger's, or none."""
+"""The caller, by real handshakes on the TLS port: this node's certificate, another node's, an unknown one, or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kube.http.kubeconfig import Cluster, Credentials, DataOrFile
 from kube.requests.websocket_offer import WEBSOCKET_BEARER
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import request_context
-from tests.addons.support.tls_peers import Shaken, client_context, shake_hands
+from tests.addons.support.tls_peers import ClientHandshake, client_context, shake_hands
 from tests.cloud.pki import Authority, Credential
 
 NODE = "n1"
@@ -42,7 +42,7 @@ class Settings:
 
 
 def at_once(hook: Coroutine[None, None, None]) -> None:
-    """Run a hook that has nothing to wait for."""
+    """Run a hook that never waits."""
     with pytest.raises(StopIteration):
         hook.send(None)
 
@@ -74,7 +74,7 @@ class Connection:
     def shake(
         self, credential: Credential | None = None, session: ssl.SSLSession | None = None,
         context: ssl.SSLContext | None = None,
-    ) -> Shaken:  # fmt: skip
+    ) -> ClientHandshake:  # fmt: skip
         self.identity.tls_start_client(self.data)
         assert self.data.ssl_conn is not None
         trusting = context or client_context(self._authority, credential)
@@ -83,7 +83,7 @@ class Connection:
         return shaken
 
     def caller(self, listener: Listener = Listener.TLS, address: str = "10.0.0.9", **headers: str) -> Caller:
-        """Whom a request on this connection is taken for."""
+        """Return the caller to which a request on this connection is attributed."""
         flow = tflow.tflow(client_conn=self.client)
         self.client.peername = (address, 40000)
         for name, value in headers.items():
@@ -136,10 +136,10 @@ def client_of(case: str, authority: Authority) -> Credential | None:
         "a server of this name",
     ],
 )
-def test_anothers_certificate_is_refused_and_its_token_is_not(
+def test_another_nodes_certificate_is_refused_unless_a_token_is_sent(
     connection: Connection, authority: Authority, case: str
 ) -> None:
-    """The cloud would answer that `system:anonymous` may not, which gives no reason."""
+    """The cloud would only answer that `system:anonymous` is not permitted, without the reason."""
     connection.shake(client_of(case, authority))
     with pytest.raises(StatusError, match="not known as this node's") as refused:
         connection.caller(address="127.0.0.1")
@@ -160,7 +160,7 @@ def test_the_client_certificate_decides_who_gets_the_identity_of_the_hub(
     )
 
 
-def test_own_credentials_win_over_this_nodes_certificate(
+def test_a_callers_own_credentials_override_this_nodes_certificate(
     connection: Connection, authority: Authority
 ) -> None:
     connection.shake(authority.issue_node(NODE))
@@ -170,8 +170,8 @@ def test_own_credentials_win_over_this_nodes_certificate(
     assert connection.caller(Impersonate_User="admin").impersonates
 
 
-def test_no_header_of_a_front_proxy_passes(connection: Connection) -> None:
-    """The node's certificate may be of the CA that the front proxies have. Nor does one of the hub's own."""
+def test_headers_of_front_proxies_and_of_the_hub_are_removed(connection: Connection) -> None:
+    """The node's certificate may be signed by the CA that is trusted for front proxies."""
     flow = tflow.tflow(client_conn=connection.client)
     for name in (
         "X-Remote-User",
@@ -188,7 +188,7 @@ def test_no_header_of_a_front_proxy_passes(connection: Connection) -> None:
     assert [name for name in flow.request.headers if name.lower().startswith("x-")] == ["X-Other"]
 
 
-def test_a_handshake_proves_nothing_for_another_connection(
+def test_a_handshake_identifies_its_own_connection_only(
     identity: Identity, authority: Authority, tmp_path: Path
 ) -> None:
     proven, other = Connection(identity, tmp_path), Connection(identity, tmp_path)
@@ -206,7 +206,9 @@ def test_a_closed_connection_has_no_identity(connection: Connection, authority: 
     assert connection.caller().credential_source is CredentialSource.NONE
 
 
-def test_the_certificate_counts_on_the_tls_port_alone(connection: Connection, authority: Authority) -> None:
+def test_a_client_certificate_is_used_on_the_tls_port_only(
+    connection: Connection, authority: Authority
+) -> None:
     connection.shake(authority.issue_node(NODE))
     assert connection.caller(Listener.PLAIN).credential_source is CredentialSource.NONE
 
@@ -215,7 +217,7 @@ def test_the_certificate_counts_on_the_tls_port_alone(connection: Connection, au
 def test_a_resumed_tls_session_is_a_full_handshake(
     identity: Identity, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
-    """A ticket of one connection must neither fail the next, as Go's clients try, nor vouch for it."""
+    """A ticket of one connection must neither fail the next one, as Go's clients try it, nor identify its caller."""
     first = Connection(identity, tmp_path)
     context = client_context((tmp_path / "ca.crt").read_bytes(), authority.issue_node(NODE))
     context.minimum_version = context.maximum_version = version
@@ -230,7 +232,9 @@ def test_a_resumed_tls_session_is_a_full_handshake(
     ("offers", "chosen"),
     [(["h2", "http/1.1"], "h2"), (["http/1.1"], "http/1.1"), (["http/1.1", "h2"], "h2"), (["spdy/3"], None)],
 )
-def test_http_versions(connection: Connection, tmp_path: Path, offers: list[str], chosen: str | None) -> None:
+def test_http2_is_preferred_over_http1_in_the_tls_handshake(
+    connection: Connection, tmp_path: Path, offers: list[str], chosen: str | None
+) -> None:
     context = client_context((tmp_path / "ca.crt").read_bytes())
     context.set_alpn_protocols(offers)
     assert connection.shake(context=context).client.selected_alpn_protocol() == chosen
@@ -243,14 +247,14 @@ def test_before_the_hub_has_started_no_handshake_succeeds(tmp_path: Path) -> Non
         connection.shake()
 
 
-def test_a_certificate_that_cannot_be_read_ends_the_handshake(connection: Connection, tmp_path: Path) -> None:
+def test_an_unreadable_certificate_ends_the_handshake(connection: Connection, tmp_path: Path) -> None:
     (tmp_path / "serving.crt").write_text("garbage")
     with pytest.raises((ValueError, SSL.Error)):
         connection.shake()
 
 
 @pytest.mark.parametrize("certificate", [b"", b"\n"])
-def test_without_a_cluster_ca_no_certificate_is_that_of_the_node(
+def test_no_certificate_identifies_the_node_without_a_cluster_ca(
     authority: Authority, tmp_path: Path, certificate: bytes
 ) -> None:
     made = under_guard(Identity(cast(Options, Settings())))
@@ -263,10 +267,10 @@ def test_without_a_cluster_ca_no_certificate_is_that_of_the_node(
         connection.caller()
 
 
-def test_a_handshake_that_cannot_be_judged_lends_nothing(
+def test_a_handshake_whose_hook_fails_lends_no_identity(
     connection: Connection, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """mitmproxy goes on after this hook, whatever the hook says: so the connection stays, and has no caller."""
+    """mitmproxy ignores an error of this hook: the connection stays open, but has no caller."""
 
     def fail(*_: object) -> bool:
         raise RuntimeError("broken")
@@ -287,13 +291,13 @@ def test_a_handshake_that_cannot_be_judged_lends_nothing(
         (Listener.TLS, "127.0.0.1", CredentialSource.NONE),
     ],
 )
-def test_callers_without_a_handshake(
+def test_callers_of_the_plain_port_are_identified_by_address(
     connection: Connection, listener: Listener, address: str, credential_source: CredentialSource
 ) -> None:
     assert connection.caller(listener, address).credential_source is credential_source
 
 
-def test_a_request_that_was_not_resolved_is_refused(identity: Identity) -> None:
+def test_an_unresolved_request_is_refused(identity: Identity) -> None:
     flow = tflow.tflow()
     at_once(identity.requestheaders(flow))
     assert flow.response is not None
@@ -301,7 +305,7 @@ def test_a_request_that_was_not_resolved_is_refused(identity: Identity) -> None:
 
 
 @pytest.mark.parametrize(("users", "code"), [({os.geteuid()}, 0), ({os.geteuid() + 1}, 403), ((), 0)])
-async def test_the_plain_port_may_be_for_some_users_alone(
+async def test_the_plain_port_may_be_restricted_to_some_users(
     identity: Identity, monkeypatch: pytest.MonkeyPatch, users: set[int], code: int
 ) -> None:
     monkeypatch.setattr(Settings.settings, "plain_users", frozenset(users))
@@ -318,7 +322,7 @@ async def test_the_plain_port_may_be_for_some_users_alone(
     flow.client_conn.peername = theirs.get_extra_info("peername")
     flow.client_conn.sockname = theirs.get_extra_info("sockname")
     try:
-        # The kernel tells whose an open connection is; of one that an end has closed it does not.
+        # The kernel reports the user of an open connection, but not of one that either side has closed.
         for _ in range(2):
             await identity.requestheaders(flow)
             assert (flow.response.status_code if flow.response else 0) == code
@@ -332,7 +336,7 @@ async def test_the_plain_port_may_be_for_some_users_alone(
 async def test_a_connection_with_an_unknown_user_is_403(
     identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer is on another machine, or has closed its socket, whose user the kernel then calls 0."""
+    """The peer is on another machine, or has closed its socket, for which the kernel reports user 0."""
     monkeypatch.setattr(Settings.settings, "plain_users", frozenset({0}))
     flow = tflow.tflow()
     begin(flow, request_context("/api/v1/pods", listener=Listener.PLAIN))

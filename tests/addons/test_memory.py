@@ -1,4 +1,4 @@
-"""Garbage collection skips objects from before the start, and the hub returns free memory."""
+"""Garbage collection skips objects from before the start, and the hub returns freed memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.addons.support.observed import ended
 
 @pytest.fixture
 def collections() -> Iterator[Counter[int]]:
-    """Counts collections by generation."""
+    """Count collections by generation."""
     counted: Counter[int] = Counter()
 
     def count(phase: str, info: dict[str, int]) -> None:
@@ -45,8 +45,8 @@ def test_permanent_objects_are_not_collected_again(collections: Counter[int]) ->
     assert gc.isenabled()
 
 
-def test_python_begins_no_full_collection_by_itself(collections: Counter[int]) -> None:
-    """A collection of 100,000 objects blocks the loop for 0.1 s, and came in the middle of any request."""
+def test_python_starts_no_full_collection_by_itself(collections: Counter[int]) -> None:
+    """A collection of 100,000 objects blocks the loop for 0.1 s, and could run during any request."""
     Memory().load(None)
     living: list[list[int]] = [[] for _ in range(300_000)]
     assert collections[0] > 10
@@ -88,16 +88,16 @@ async def test_full_collections_are_rare(collections: Counter[int]) -> None:
 
 
 async def test_closed_connections_are_collected_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is a cycle when it is over. Python's own thresholds leave ten times as many together."""
+    """A closed connection is a reference cycle. Python's own thresholds would let ten times as many accumulate."""
 
     class Connection:
-        """Refers to itself, as a connection does by its handlers."""
+        """An object that refers to itself, as a connection does through its handlers."""
 
         def __init__(self) -> None:
             self.own = self
 
     async def frozen_once() -> None:
-        """Return when the first full collection has been, at which what lives is frozen."""
+        """Return after the first full collection, which freezes the live objects."""
         before = gc.get_freeze_count()
         async with asyncio.timeout(30):
             while gc.get_freeze_count() == before:
@@ -109,7 +109,7 @@ async def test_closed_connections_are_collected_soon(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("addons.memory.FULL_INTERVAL", 0.01)
     monkeypatch.setattr(
         "addons.memory.FULL_COLLECTION_SHARE", 1000.0
-    )  # the objects of all other tests live here, too
+    )  # this process also has the objects of all other tests
     gc.collect()
     collecting = asyncio.create_task(collect_regularly())
     try:
@@ -119,7 +119,7 @@ async def test_closed_connections_are_collected_soon(monkeypatch: pytest.MonkeyP
             connections.append(Connection())
         gone = asyncio.Event()
         finalize(connections[-1], gone.set)
-        # They have lived through some collections by now.
+        # These objects have survived some collections.
         await asyncio.sleep(0.05)
         connections.clear()
         for _ in range(3_000):
@@ -146,8 +146,8 @@ ctypes.CDLL(None).malloc_stats()
 
 
 @pytest.mark.parametrize(("how", "are_mappings"), [("set", True), ("unset", False)])
-def test_large_allocations_leave_no_holes(how: str, are_mappings: bool) -> None:
-    """Each is a mapping of its own, which is gone when it is freed, also where a larger one was freed before."""
+def test_large_allocations_are_separate_mappings(how: str, are_mappings: bool) -> None:
+    """A separate mapping is returned to the system when freed, even if a larger one was freed before."""
     if not IS_GLIBC:
         pytest.skip("this C library is not glibc")
     done = subprocess.run([sys.executable, "-c", MAPPINGS, how], check=True, capture_output=True, text=True)
@@ -181,7 +181,7 @@ ctypes.CDLL(None).malloc_stats()
     ("how", "asked", "has_one"),
     [("set", {}, True), ("unset", {}, False), ("set", {"MALLOC_ARENA_MAX": "4"}, False)],
 )
-def test_all_threads_share_a_heap_unless_configured_otherwise(
+def test_all_threads_share_a_malloc_arena_unless_configured_otherwise(
     how: str, asked: dict[str, str], has_one: bool
 ) -> None:
     if not IS_GLIBC:

@@ -1,4 +1,4 @@
-"""The construction and connection of a hub's parts, with the certificates that the cluster signs."""
+"""The construction of a hub's parts, with certificates signed by the cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settings(**given: Any) -> Settings:
         ({"mode": "cloud", "disabled_filters": "endpoints"}, {*OFF_IN_CLOUD_MODE, "endpoints"}),
     ],
 )
-def test_filters_that_are_off(given: dict[str, Any], disabled: set[str]) -> None:
+def test_disabled_filters_are_not_built(given: dict[str, Any], disabled: set[str]) -> None:
     assert disabled_by(settings(**given)) == disabled
 
 
@@ -53,7 +53,7 @@ def test_options_reach_their_filters(name: str, given: dict[str, Any], said: str
     assert said in repr(found)
 
 
-def test_filters_of_a_file_join_those_of_the_hub(tmp_path: Path) -> None:
+def test_filters_of_a_file_are_added_to_the_builtin_ones(tmp_path: Path) -> None:
     file = tmp_path / "acme.py"
     write(file, text_of("web"))
     given = settings(filter_module=str(file), disabled_filters="acme-hide")
@@ -62,18 +62,18 @@ def test_filters_of_a_file_join_those_of_the_hub(tmp_path: Path) -> None:
         filter_modules(settings(filter_module=str(file), disabled_filters="acme-show"))
 
 
-async def test_an_address_that_is_set_under_a_running_hub_is_in_the_certificate_soon(
+async def test_an_address_set_while_the_hub_runs_is_added_to_the_certificate(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
     async def shown_addresses(port: int, trusting: ssl.SSLContext) -> set[str]:
-        """The addresses in the certificate that a port shows."""
+        """Return the addresses in the certificate that a port presents."""
         _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting)
         names = writer.get_extra_info("peercert")["subjectAltName"]
         writer.close()
         return {name for kind, name in names if kind == "IP Address"}
 
     async def shows(port: int, trusting: ssl.SSLContext, address: str) -> bool:
-        """Whether a port shows a certificate with an address within some seconds."""
+        """Return True if a port presents a certificate with an address within some seconds."""
         for _ in range(100):
             if address in await shown_addresses(port, trusting):
                 return True
@@ -90,7 +90,7 @@ async def test_an_address_that_is_set_under_a_running_hub_is_in_the_certificate_
         assert await shows(port, trusting, "169.254.2.1")
 
 
-async def test_or_the_operators(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_operators_certificate_needs_no_local_ca(tmp_path: Path, cloud: ScriptableCloud) -> None:
     certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "mine")
     async with running(tmp_path, server=cloud.url, tls_cert=str(certificate), tls_key=str(key)) as hub:
         await hub.ready()

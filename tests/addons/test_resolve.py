@@ -1,4 +1,4 @@
-"""The parsing of requests, and the requests that are refused before any other part sees them."""
+"""The parsing of requests, and the requests that are refused before any other part gets them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refused(resolve: Resolve, flow: http.HTTPFlow) -> int:
 
 
 @pytest.mark.parametrize("listener", ["plain", "tls"])
-def test_a_request_is_read(resolve: Resolve, listener: str) -> None:
+def test_a_request_is_parsed(resolve: Resolve, listener: str) -> None:
     headers = [(b"User-Agent", b"kube-proxy/v1.36 (linux)"), (b"Accept", b"application/json")]
     path = b"/api/v1/namespaces/default/pods?watch=true"
     context = resolved(resolve, flow_of(path, listener, headers=headers))
@@ -78,7 +78,9 @@ def test_a_request_is_read(resolve: Resolve, listener: str) -> None:
         (b"Kubelet/v1", "kubelet"),
     ],
 )
-def test_hostile_user_agents(resolve: Resolve, agent: bytes | None, component: str) -> None:
+def test_a_malformed_user_agent_is_the_component_unknown(
+    resolve: Resolve, agent: bytes | None, component: str
+) -> None:
     headers = [] if agent is None else [(b"User-Agent", agent)]
     assert resolved(resolve, flow_of(headers=headers)).component == component
 
@@ -96,25 +98,29 @@ def test_hostile_user_agents(resolve: Resolve, agent: bytes | None, component: s
         (b"/api/v1/a\x01b", 400),
     ],
 )
-def test_a_target_that_a_kube_apiserver_would_refuse(resolve: Resolve, path: bytes, code: int) -> None:
+def test_a_target_that_kube_apiserver_would_refuse_is_refused(
+    resolve: Resolve, path: bytes, code: int
+) -> None:
     assert refused(resolve, flow_of(path)) == code
 
 
 @pytest.mark.parametrize("agent", [b"kube-probe/1.36", b"kube-lifecycle/1.36"])
-def test_kubelet_asks_for_no_pod(resolve: Resolve, agent: bytes) -> None:
-    """A pod could have kubelet send them by `httpGet: {host: 127.0.0.1, port: 10261}`. At other ports kubelet's
+def test_requests_that_kubelet_sends_for_pods_are_refused_at_the_plain_port(
+    resolve: Resolve, agent: bytes
+) -> None:
+    """A pod could make kubelet send them with `httpGet: {host: 127.0.0.1, port: 10261}`. At other ports kubelet's
     User-Agent has no effect."""
     headers = [(b"User-Agent", agent)]
     assert refused(resolve, flow_of(headers=headers)) == 403
     resolved(resolve, flow_of(listener="tls", headers=headers))
 
 
-def test_a_list_is_read_with_get_alone(resolve: Resolve) -> None:
+def test_a_list_is_read_by_get_only(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(method=b"HEAD")) == 405
 
 
-def test_the_case_of_a_method_counts(resolve: Resolve) -> None:
-    """Like kube-apiserver, which forbids `get`, or answers 405."""
+def test_methods_are_case_sensitive(resolve: Resolve) -> None:
+    """kube-apiserver forbids `get`, or answers 405."""
     assert resolved(resolve, flow_of(method=b"get")).info.verb == ""
 
 
@@ -122,7 +128,7 @@ def test_an_unknown_listener_is_refused(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(listener="")) == 403
 
 
-def test_the_tls_port_speaks_no_plain_http(resolve: Resolve) -> None:
+def test_plain_http_is_refused_at_the_tls_port(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(listener="tls", tls=False)) == 400
 
 
@@ -152,11 +158,11 @@ def test_the_option_names_the_plain_port(resolve: Resolve) -> None:
     ("path", "code"),
     [(b"//api/v1/services", 404), (b"/api/v1/namespaces//services", 404), (b"/api/v1//services", 404)],
 )
-def test_a_path_with_an_empty_step_names_nothing(resolve: Resolve, path: bytes, code: int) -> None:
-    """kube-apiserver answers 404; the hub answered the list that the rest of the path names."""
+def test_a_path_with_an_empty_segment_is_404(resolve: Resolve, path: bytes, code: int) -> None:
+    """kube-apiserver answers 404; the hub once answered with the list named by the rest of the path."""
     assert refused(resolve, flow_of(path, "plain")) == code
 
 
-def test_the_path_behind_a_proxy_subresource_may_have_empty_segments(resolve: Resolve) -> None:
+def test_the_path_after_a_proxy_subresource_may_have_empty_segments(resolve: Resolve) -> None:
     path = b"/api/v1/namespaces/a/services/web/proxy//x"
     assert resolved(resolve, flow_of(path, "plain")).info.subresource == "proxy"

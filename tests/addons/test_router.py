@@ -60,10 +60,10 @@ def requests(component: str, verb: str, resource: str, route: str, code: int) ->
     return value_of(metrics.REQUESTS.labels(component, verb, resource, route, code))
 
 
-# -- on the way out ------------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_view_is_answered_by_the_hub_and_its_flow_is_left_as_it_is(routed: Routed) -> None:
+async def test_a_request_for_a_view_is_answered_by_the_hub_with_an_unchanged_flow(routed: Routed) -> None:
     caller = Caller(HUB.credential_source, "")
     flow = await routed.request(f"{SLICES}?watch=true", caller=caller, Cookie="secret", Connection="close")
     assert decided(flow).answerer is ANSWERERS[RouteKind.VIEW]
@@ -71,7 +71,7 @@ async def test_a_view_is_answered_by_the_hub_and_its_flow_is_left_as_it_is(route
     assert (flow.request.host, flow.response) == ("address", None)
 
 
-async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:
+async def test_a_relayed_request_is_unchanged(routed: Routed) -> None:
     flow = await routed.request("/version", "kubectl")
     assert (flow.request.host, flow.response) == ("address", None)
     assert flow.request.headers["Accept-Encoding"] == "gzip"
@@ -89,7 +89,7 @@ async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:
         ("application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"),
     ],
 )
-async def test_an_object_to_be_filtered_is_requested_complete_and_unpacked(
+async def test_an_object_to_be_filtered_is_requested_complete_and_uncompressed(
     routed: Routed, accept: str | None, asked: str
 ) -> None:
     flow = await routed.request(ONE_SLICE, accept=accept)
@@ -97,12 +97,12 @@ async def test_an_object_to_be_filtered_is_requested_complete_and_unpacked(
     assert "Accept-Encoding" not in flow.request.headers
 
 
-async def test_no_server_may_speak_another_protocol_where_the_hub_must_see_the_object(routed: Routed) -> None:
+async def test_upgrade_headers_are_removed_from_requests_to_be_filtered(routed: Routed) -> None:
     flow = await routed.request(ONE_SLICE, Upgrade="websocket", Connection="Upgrade")
     assert "Upgrade" not in flow.request.headers
 
 
-async def test_refusals_of_the_decision_are_the_answer(routed: Routed) -> None:
+async def test_a_refusal_by_the_route_decision_is_the_response(routed: Routed) -> None:
     assert code_of(await routed.request(SLICES, caller=NOBODY)) == 401
     assert code_of(await routed.request(SLICES, accept="text/html")) == 406
 
@@ -117,7 +117,7 @@ async def test_a_request_that_rules_could_filter_waits_for_the_rules(routed: Rou
     assert routed.known.waited == 1
 
 
-async def test_before_the_start_the_answer_is_a_503() -> None:
+async def test_a_request_before_the_start_is_503() -> None:
     flow = flow_of("/version")
     await router_before_the_start().requestheaders(flow)
     assert code_of(flow) == 503
@@ -136,11 +136,11 @@ async def test_an_unresolved_flow_is_500(routed: Routed) -> None:
     assert code_of(flow) == 500
 
 
-# -- on the way back -----------------------------------------------------------------------------------------------
+# -- responses -----------------------------------------------------------------------------------------------------
 
 
 def topology(routed: Routed, annotations: dict[str, str] = TOPOLOGY) -> None:
-    """The hub knows the Service whose slices are asked for."""
+    """Provide the hub with the Service whose slices are requested."""
     fill(routed.sources.setdefault("services", HandSource()).store, [service("web", 5, annotations)], 7)
 
 
@@ -154,15 +154,17 @@ async def test_a_single_object_is_filtered(routed: Routed) -> None:
     assert flow.response.headers["Content-Length"] == str(len(flow.response.content or b""))
 
 
-async def test_an_unfiltered_object_is_byte_for_byte_that_of_the_cloud(routed: Routed) -> None:
+async def test_an_unfiltered_object_is_byte_for_byte_the_clouds(routed: Routed) -> None:
     topology(routed, {})
-    sent = raw(endpoint_slice("web-1", ["n1", "n2"], 6)) + b"\n"  # as a kube-apiserver ends a body
+    sent = (
+        raw(endpoint_slice("web-1", ["n1", "n2"], 6)) + b"\n"
+    )  # kube-apiserver ends a body with a line break
     flow = await routed.answer(await routed.request(ONE_SLICE), sent)
     assert flow.response is not None
     assert flow.response.content == sent
 
 
-async def test_an_object_that_is_hidden_is_a_404_and_counted_as_one(routed: Routed) -> None:
+async def test_a_hidden_object_is_404_and_counted_as_404(routed: Routed) -> None:
     seen = ("reader", "get", "services", "relay", 404)
     before = requests(*seen)
     flow = await routed.answer(await routed.request(ONE_SERVICE), cloud_service("web", 6))
@@ -195,7 +197,7 @@ async def test_a_table_of_a_filtered_object_is_made_by_the_hub(routed: Routed) -
 
 
 @pytest.mark.parametrize("code", [404, 403, 500])
-async def test_the_clouds_own_refusal_passes(routed: Routed, code: int) -> None:
+async def test_the_clouds_own_refusal_is_relayed(routed: Routed, code: int) -> None:
     flow = await routed.answer(await routed.request(ONE_SLICE), b"sorry", code, "text/plain")
     assert flow.response is not None
     assert (code_of(flow), flow.response.content) == (code, b"sorry")
@@ -213,10 +215,10 @@ async def test_the_clouds_own_refusal_passes(routed: Routed, code: int) -> None:
         (b"{}", ""),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_not_handed_out(
+async def test_an_unreadable_response_is_not_relayed(
     routed: Routed, sent: bytes, media_type: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The client reads why, and the log has no stack trace: nothing of the hub is broken."""
+    """The client gets the reason, and the log has no stack trace, as this is no fault of the hub."""
     topology(routed)
     before = requests("reader", "get", "endpointslices", "relay", 500)
     flow = await routed.answer(await routed.request(ONE_SLICE), sent, media_type=media_type)
@@ -228,8 +230,8 @@ async def test_an_answer_that_cannot_be_read_is_not_handed_out(
 
 
 @pytest.mark.parametrize("packed", [gzip.compress(b" " * (MAX_UNPACKED + 1)), b"no gzip"])
-async def test_an_answer_is_unpacked_for_a_filter_up_to_a_bound(routed: Routed, packed: bytes) -> None:
-    """The hub once unpacked 4 MB of gzip, for which it had not asked, to 4 GB."""
+async def test_a_response_is_decompressed_for_a_filter_up_to_a_bound(routed: Routed, packed: bytes) -> None:
+    """The hub once decompressed 4 MB of unrequested gzip to 4 GB."""
     topology(routed)
     flow = await routed.request(ONE_SLICE)
     flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})
@@ -241,7 +243,7 @@ async def test_an_answer_is_unpacked_for_a_filter_up_to_a_bound(routed: Routed, 
     assert "unpack" in body(flow)["message"]
 
 
-async def test_a_filter_that_fails_hands_nothing_out(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_relayed_if_a_filter_fails(routed: Routed, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing:
         name = "failing"
 
@@ -256,7 +258,7 @@ async def test_a_filter_that_fails_hands_nothing_out(routed: Routed, monkeypatch
     assert requests("reader", "get", "services", "relay", 500) == before + 1
 
 
-async def test_an_input_that_is_not_known_is_waited_for(routed: Routed) -> None:
+async def test_a_response_waits_for_an_unknown_input(routed: Routed) -> None:
     flow = await routed.request(ONE_SLICE)
     answering = asyncio.create_task(routed.answer(flow, endpoint_slice("web-1", ["n1", "n2"], 6)))
     await asyncio.sleep(0)
@@ -272,7 +274,7 @@ async def test_an_input_that_stays_unknown_is_a_503(routed: Routed) -> None:
     assert flow.response.headers["Retry-After"] == "1"
 
 
-async def test_a_view_is_streamed_and_an_object_to_be_filtered_is_not(routed: Routed) -> None:
+async def test_a_response_from_a_view_is_streamed_and_one_to_be_filtered_is_not(routed: Routed) -> None:
     for target, streamed in ((f"{SLICES}?watch=true", True), (ONE_SLICE, False)):
         flow = await routed.request(target)
         flow.response = http.Response.make(200)
@@ -294,7 +296,7 @@ async def test_each_request_is_counted_once_with_its_code(routed: Routed) -> Non
 
 
 @pytest.mark.parametrize(("message", "code"), [("Client disconnected.", 499), ("connection refused", 502)])
-async def test_a_request_without_an_answer_is_counted(routed: Routed, message: str, code: int) -> None:
+async def test_a_request_without_a_response_is_counted(routed: Routed, message: str, code: int) -> None:
     named = ("counted", "list", "pods", "relay", code)
     before = requests(*named)
     flow = await routed.request("/api/v1/pods", "counted")
@@ -303,7 +305,7 @@ async def test_a_request_without_an_answer_is_counted(routed: Routed, message: s
     assert requests(*named) == before + 1
 
 
-# -- a rule's edit -------------------------------------------------------------------------------------------------
+# -- edits of the rules --------------------------------------------------------------------------------------------
 
 
 BOUND = parse_rules({"filter_servicetopology": "later/endpointslices#watch"})
@@ -322,9 +324,7 @@ async def test_an_edit_ends_the_relayed_watches_that_it_filters(
 
 
 @pytest.mark.parametrize("end", ["response", "error", "answered by a later part"])
-async def test_a_watch_that_is_over_is_forgotten(
-    routed: Routed, broken: list[http.HTTPFlow], end: str
-) -> None:
+async def test_an_ended_watch_is_removed(routed: Routed, broken: list[http.HTTPFlow], end: str) -> None:
     """If no server is up, mitmproxy calls `response` without `responseheaders`."""
     flow = await routed.request(f"{SLICES}?watch=true", "later")
     if end == "response":
@@ -345,7 +345,9 @@ async def test_a_watch_that_is_over_is_forgotten(
     "target",
     [f"{SLICES}?watch=true", SLICES, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/s"],
 )
-async def test_an_answer_relayed_before_an_edit_that_filters_it_is_503(routed: Routed, target: str) -> None:
+async def test_a_response_to_a_request_that_an_edit_filters_meanwhile_is_503(
+    routed: Routed, target: str
+) -> None:
     flow = await routed.request(target, "later")
     routed.known.rules = parse_rules({"filter_servicetopology": "later/endpointslices#get;list;watch"})
     flow.response = http.Response.make(200)
@@ -353,14 +355,14 @@ async def test_an_answer_relayed_before_an_edit_that_filters_it_is_503(routed: R
     assert code_of(flow) == 503
 
 
-async def test_an_object_is_filtered_by_the_rules_in_force_when_it_comes(routed: Routed) -> None:
+async def test_an_object_is_filtered_by_the_rules_in_force_at_its_arrival(routed: Routed) -> None:
     target = "/api/v1/namespaces/default/services/lb"
     flow = await routed.request(target, "reader")
     routed.known.rules = parse_rules({})
     assert code_of(await routed.answer(flow, service("lb", 6, type="LoadBalancer"))) == 200
 
 
-async def test_names_invented_by_a_client_are_no_labels(routed: Routed) -> None:
+async def test_unknown_names_from_a_client_are_not_metric_labels(routed: Routed) -> None:
     before = requests("other", "other", "other", "relay", 200)
     flow = await routed.request("/apis/x.io/v1/namespaces/a/inventions/b", "other", method="BREW")
     await routed.answer(flow, b"{}")

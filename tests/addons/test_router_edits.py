@@ -35,7 +35,7 @@ RELAY, VIEW = RouteKind.RELAY, RouteKind.VIEW
             VIEW,
         ),
         ("/apis/discovery.k8s.io/v1/watch/endpointslices?resourceVersion=100", "other", VIEW),
-        # What the client holds is newer than the edit, or the client gets the complete state.
+        # The client's state is newer than the edit, or the client gets the complete state.
         (f"{SLICES}?watch=true&resourceVersion=101", "other", RELAY),
         (f"{SLICES}?watch=true&resourceVersion=0", "other", RELAY),
         (f"{SLICES}?watch=true", "other", RELAY),
@@ -47,19 +47,19 @@ RELAY, VIEW = RouteKind.RELAY, RouteKind.VIEW
         # The cloud refuses the version itself; a view knows its own history.
         (f"{SLICES}?watch=true&resourceVersion=x", "other", RELAY),
         (f"{SLICES}?watch=true&resourceVersion=100", "reader", VIEW),
-        # No filter knows the resource, and the cloud may have been restored.
+        # No filter handles the resource, and the cloud may have been restored.
         ("/api/v1/namespaces?watch=true&resourceVersion=100", "other", VIEW),
     ],
 )
 async def test_a_relayed_watch_does_not_resume_over_an_edit(
     routed: Routed, target: str, component: str, route: RouteKind
 ) -> None:
-    """A view that the edit took away may have given the version, and have hidden objects that the cloud never sends."""
+    """A view removed by the edit may have issued the version and hidden objects, which the cloud would never send."""
     routed.issued_under_other_rules = 100
     assert route_of(await routed.request(target, component)) is route
 
 
-async def test_a_watch_in_a_form_of_the_cloud_alone_is_410_after_an_edit(routed: Routed) -> None:
+async def test_a_watch_in_a_form_that_only_the_cloud_supports_is_410_after_an_edit(routed: Routed) -> None:
     routed.issued_under_other_rules = 100
     old = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=old)
@@ -67,7 +67,7 @@ async def test_a_watch_in_a_form_of_the_cloud_alone_is_410_after_an_edit(routed:
     assert flow.response.status_code == 410
 
 
-async def test_relayed_watches_of_a_former_history_are_ended_when_a_restore_is_found(
+async def test_relayed_watches_from_before_a_restore_are_ended_when_it_is_detected(
     routed: Routed, broken: list[http.HTTPFlow]
 ) -> None:
     ended = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other")
@@ -77,11 +77,11 @@ async def test_relayed_watches_of_a_former_history_are_ended_when_a_restore_is_f
     assert broken == [ended]
 
 
-# -- what no view answers ------------------------------------------------------------------------------------------
+# -- requests that fall through to the cloud -----------------------------------------------------------------------
 
 
 async def leaves_to_cloud(routed: Routed, target: str) -> http.HTTPFlow:
-    """A request that no view answers, on its way to the cloud."""
+    """Return a request that falls through to the cloud."""
     flow = await routed.request(target, "cached")
     context = context_of(flow)
     assert context is not None
@@ -93,10 +93,10 @@ async def leaves_to_cloud(routed: Routed, target: str) -> http.HTTPFlow:
 
 
 @pytest.mark.parametrize("target", [f"{SLICES}?watch=true", f"{SLICES}?resourceVersion=0"])
-async def test_a_watch_that_no_view_answers_is_relayed_and_ended_by_an_edit(
+async def test_a_watch_that_falls_through_is_relayed_and_ended_by_an_edit(
     routed: Routed, broken: list[http.HTTPFlow], target: str
 ) -> None:
-    """Such a watch once went on under the former rules, for an hour at the longest."""
+    """Such a watch once continued under the former rules for up to an hour."""
     flow, refused = await leaves_to_cloud(routed, target), await leaves_to_cloud(routed, target)
     assert routed.relayed == [flow, refused]
     flow.response = http.Response.make(200)
@@ -110,7 +110,7 @@ async def test_a_watch_that_no_view_answers_is_relayed_and_ended_by_an_edit(
     assert refused.response.status_code == 503
 
 
-async def test_a_watch_that_no_view_answers_ends_after_a_restore_of_the_cloud(
+async def test_a_watch_that_falls_through_is_ended_after_a_cluster_restore(
     routed: Routed, broken: list[http.HTTPFlow]
 ) -> None:
     ended = await leaves_to_cloud(routed, f"{SLICES}?watch=true")
@@ -122,22 +122,22 @@ async def test_a_watch_that_no_view_answers_ends_after_a_restore_of_the_cloud(
 NODE = "/api/v1/nodes/n1"
 
 
-class Ended:
-    """No write has ended."""
+class NoEndedWrites:
+    """An account of ended writes that stays empty."""
 
     count = 0
 
 
-class Standing:
-    """The router's view of the node's own answers."""
+class FakeCachedRelay:
+    """The cached relay as the router uses it."""
 
     def __init__(self) -> None:
         self.is_up = True
         self.owed = ""
-        """The path of an object that the cloud does not have all writes of."""
+        """The path of an object with a pending write."""
         self.copied: list[tuple[str, int, bytes]] = []
         self.learned: list[tuple[str, int]] = []
-        self.accepted, self.answers = Ended(), self
+        self.accepted, self.answers = NoEndedWrites(), self
 
     def offline_policy(self, _caller: Caller) -> OfflinePolicy:
         return OfflinePolicy("n1", self.is_up)
@@ -157,7 +157,7 @@ class Standing:
 
 class World(Routed):
     def __init__(self) -> None:
-        self.standing = Standing()
+        self.standing = FakeCachedRelay()
         super().__init__(cast(CachedRelay, self.standing))
 
 
@@ -174,7 +174,7 @@ def is_answered_here(flow: http.HTTPFlow) -> bool:
     return answerer is not None
 
 
-async def test_online_a_cached_relay_is_sent_to_the_cloud_with_a_failover(relaying: World) -> None:
+async def test_a_cached_relay_is_sent_to_the_cloud_with_a_failover_while_online(relaying: World) -> None:
     flow = await relaying.request(NODE, "cached")
     assert route_of(flow) is RouteKind.CACHED_RELAY
     assert not is_answered_here(flow)
@@ -182,7 +182,9 @@ async def test_online_a_cached_relay_is_sent_to_the_cloud_with_a_failover(relayi
 
 
 @pytest.mark.parametrize("why", ["no cloud", "an earlier write waits"])
-async def test_otherwise_the_hub_answers_it_as_it_is(relaying: World, why: str) -> None:
+async def test_a_cached_relay_is_answered_by_the_hub_offline_or_behind_a_pending_write(
+    relaying: World, why: str
+) -> None:
     target = f"{NODE}/status?fieldManager=k"
     if why == "no cloud":
         relaying.standing.is_up = False
@@ -219,12 +221,12 @@ async def test_a_request_that_the_node_cannot_answer_has_no_failover(
 
 
 @pytest.mark.parametrize(("caller", "cached"), [(HUB, None), (POD, "Bearer pod")])
-async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_token(
+async def test_a_request_that_fails_over_is_answered_by_the_hub_without_its_token(
     relaying: World, caller: Caller, cached: str | None
 ) -> None:
     flow = await relaying.request(NODE, "cached", caller=caller)
     if caller is HUB:
-        lend(flow.request, "Bearer hub")  # as egress does
+        lend(flow.request, "Bearer hub")  # egress sets this
     failover = decided(flow).failover
     assert failover is not None
     failover(flow)
@@ -234,14 +236,14 @@ async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_toke
     assert with_credentials(flow.request).headers.get("Authorization") == cached
 
 
-async def test_an_answer_of_the_cloud_is_copied(relaying: World) -> None:
+async def test_a_response_of_the_cloud_is_cached(relaying: World) -> None:
     flow = await relaying.request(NODE, "cached")
     await relaying.answer(flow, b"{}")
     await relaying.answer(await relaying.request(NODE, "cached"), b"no", 404)
     assert relaying.standing.copied == [(NODE, 200, b"{}"), (NODE, 404, b"no")]
 
 
-async def test_the_copy_is_the_unfiltered_answer_of_the_cloud(relaying: World) -> None:
+async def test_the_cached_response_is_the_clouds_unfiltered_one(relaying: World) -> None:
     target = "/api/v1/namespaces/default/services/lb"
     flow = await relaying.request(target, "reader")
     decided(flow).failover = lambda _: None
@@ -253,7 +255,7 @@ async def test_the_copy_is_the_unfiltered_answer_of_the_cloud(relaying: World) -
     assert relaying.standing.learned == [(target, 200)], "what the cloud said of the caller's right, too"
 
 
-async def test_an_answer_of_the_node_is_streamed_and_not_copied(relaying: World) -> None:
+async def test_a_response_of_the_node_is_streamed_and_not_cached(relaying: World) -> None:
     flow = await relaying.request(NODE, "cached")
     made = decided(flow)
     failover, made.failover = made.failover, None
@@ -265,14 +267,14 @@ async def test_an_answer_of_the_node_is_streamed_and_not_copied(relaying: World)
     assert not relaying.standing.copied
 
 
-async def test_a_node_without_a_cloud_deletes_nothing(relaying: World) -> None:
+async def test_a_delete_is_refused_without_a_cloud(relaying: World) -> None:
     relaying.standing.is_up = False
     flow = await relaying.request("/api/v1/namespaces/a/pods/p", "cached", method="DELETE")
     assert flow.response is not None
     assert flow.response.status_code == 403
 
 
-async def test_a_request_left_to_the_cloud_can_fail_over_again(relaying: World) -> None:
+async def test_a_request_that_fell_through_to_the_cloud_can_fail_over(relaying: World) -> None:
     relaying.standing.is_up = False
     flow = await relaying.request(NODE, "cached")
     for sent in (1, 2):

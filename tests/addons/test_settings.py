@@ -1,4 +1,4 @@
-"""The settings of a hub: what is parsed of its options, and the part that other parts hold."""
+"""The settings of a hub: how options are parsed, and the settings object that other parts hold."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_a_wrong_setting_is_refused_with_its_option(given: dict[str, Any], messa
         ({}, []),
     ],
 )
-def test_the_environments_kubeconfig_counts_where_nothing_names_the_cloud(
+def test_the_environments_kubeconfig_is_used_if_no_option_names_the_cloud(
     given: dict[str, Any], paths: list[str]
 ) -> None:
     found = parse_settings(values(**given), {"KUBECONFIG": "/a:/b"})
     assert [str(path) for path in found.kubeconfigs] == paths
 
 
-def test_several_servers_and_addresses() -> None:
+def test_several_servers_and_addresses_are_parsed() -> None:
     settings = parse_settings(values(server="https://a:1, https://b:2", pod_address="169.254.2.1,fd00::2:1"))
     assert [str(server) for server in settings.servers] == ["https://a:1", "https://b:2"]
     assert settings.pod_addresses == ("169.254.2.1", "fd00::2:1")
@@ -89,7 +89,7 @@ def test_the_local_endpoint_has_an_address_per_family_and_the_tls_port_by_defaul
     assert made.local_endpoint == HubAddress(("169.254.2.1",), 51003)
 
 
-def test_users_are_named_or_numbered() -> None:
+def test_users_are_given_by_name_or_number() -> None:
     assert parse_settings(values(plain_users="root, 1234")).plain_users == {0, 1234}
     assert parse_settings(values()).plain_users == frozenset()
     with pytest.raises(ValueError, match="hub_plain_users: this node has no user 'nobody-there'"):
@@ -100,20 +100,20 @@ def test_hosts_are_compared_in_lower_case() -> None:
     assert parse_settings(values(allowed_hosts="Hub.Example, b")).allowed_hosts == {"hub.example", "b"}
 
 
-def test_leaders_are_named_as_in_the_pools_configmap() -> None:
+def test_leaders_are_parsed_as_in_the_pools_configmap() -> None:
     found = parse_settings(values(leaders="a/10.0.0.1, b/fd00::1,a/10.0.0.1,")).leaders
     assert found == {("a", "10.0.0.1"), ("b", "fd00::1")}
     assert not parse_settings(values()).leaders
 
 
-def test_a_filter_that_is_not_there_is_refused() -> None:
+def test_an_unknown_filter_is_refused() -> None:
     with pytest.raises(ValueError, match=r"there is no filter 'mastersevice': is it masterservice\?"):
         parse_settings(values(disabled_filters="endpoints,mastersevice"))
     assert parse_settings(values(disabled_filters="acme-canary")).disabled_filters == {"acme-canary"}
     assert parse_settings(values(disabled_filters="localhealth")).disabled_filters == {"localhealth"}
 
 
-def test_a_node_is_called_as_its_kubelet_calls_it_by_the_hosts_name() -> None:
+def test_the_default_node_name_is_kubelets_default_from_the_host_name() -> None:
     program = (
         "import os; named = os.uname_result(['Linux', 'Edge-7', *'rvm']); os.uname = lambda: named; "
         "from addons.settings import Settings; print(Settings().node)"
@@ -161,10 +161,10 @@ def test_settings_follow_the_options(options: Options, context: taddons.context)
 @pytest.mark.parametrize(
     "late", [{"hub_port": 1}, {"hub_disabled_filters": "masterservice"}, {"hub_wait": 3}, {"hub_node": "n2"}]
 )
-def test_an_option_read_at_the_start_alone_cannot_change_later(
+def test_an_option_read_only_at_the_start_cannot_change_later(
     options: Options, context: taddons.context, late: dict[str, str | int]
 ) -> None:
-    """An interface showed the new port, which had no listener."""
+    """An interface once showed a new port that had no listener."""
     context.configure(options, hub_server=CLOUD, hub_node="n1")
     options.running()
     (name,) = late
@@ -182,7 +182,7 @@ def test_an_option_read_at_the_start_alone_cannot_change_later(
 @pytest.mark.parametrize(
     "bad", [{"hub_server": "cloud"}, {"hub_wait": 5, "hub_idle": 0}, {"hub_keep_days": 0}]
 )
-def test_a_bad_value_is_refused_and_the_old_settings_stay(
+def test_an_invalid_value_is_refused_and_the_old_settings_stay(
     options: Options, context: taddons.context, bad: dict[str, str | int]
 ) -> None:
     context.configure(options, hub_server=CLOUD, hub_node="n1")
@@ -209,7 +209,7 @@ def test_mitmproxy_is_configured_to_open_no_connection_by_itself(
     assert found.tcp_timeout > 4 * 3600, "kubelet keeps an idle exec for four hours"
 
 
-def test_an_unknown_option_of_the_hub_is_refused_with_the_nearest(
+def test_an_unknown_option_of_the_hub_is_refused_with_a_suggestion(
     options: Options, context: taddons.context
 ) -> None:
     context.options.set("hub_prot=10261", defer=True)

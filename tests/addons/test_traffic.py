@@ -45,50 +45,56 @@ def answered(
     return flow
 
 
-def of(traffic: Traffic, component: str = "kube-proxy") -> ComponentCounts:
+def counts_of(traffic: Traffic, component: str = "kube-proxy") -> ComponentCounts:
     return traffic.counts.components()[component]
 
 
-def test_a_buffered_answer_is_counted(traffic: Traffic) -> None:
+def test_the_bytes_of_a_buffered_response_are_counted(traffic: Traffic) -> None:
     flow = answered(cloud=True)
     traffic.responseheaders(flow)
     traffic.response(flow)
-    assert of(traffic).totals.since(type(of(traffic).totals)()) == of(traffic).totals
-    assert (of(traffic).totals.requests, of(traffic).totals.sent, of(traffic).totals.fetched) == (1, 5, 5)
-    assert list(of(traffic).reads) == ["services"]
+    assert counts_of(traffic).totals.since(type(counts_of(traffic).totals)()) == counts_of(traffic).totals
+    assert (
+        counts_of(traffic).totals.requests,
+        counts_of(traffic).totals.sent,
+        counts_of(traffic).totals.fetched,
+    ) == (1, 5, 5)
+    assert list(counts_of(traffic).reads) == ["services"]
 
 
 @pytest.mark.parametrize(("cloud", "fetched"), [(True, 3), (False, 0)])
-def test_a_stream_is_counted_piece_by_piece(traffic: Traffic, cloud: bool, fetched: int) -> None:
+def test_the_bytes_of_a_stream_are_counted_piece_by_piece(
+    traffic: Traffic, cloud: bool, fetched: int
+) -> None:
     flow = answered(WATCH, cloud=cloud)
     assert flow.response is not None
     flow.response.stream = True
     traffic.responseheaders(flow)
-    assert of(traffic).watches == 1
+    assert counts_of(traffic).watches == 1
     assert callable(flow.response.stream)
     assert flow.response.stream(b"abc") == b"abc"
-    assert (of(traffic).totals.sent, of(traffic).totals.fetched) == (3, fetched)
-    assert of(traffic).totals.copied == 3 - fetched
+    assert (counts_of(traffic).totals.sent, counts_of(traffic).totals.fetched) == (3, fetched)
+    assert counts_of(traffic).totals.copied == 3 - fetched
     traffic.response(flow)
-    assert (of(traffic).watches, of(traffic).totals.sent) == (0, 3)
+    assert (counts_of(traffic).watches, counts_of(traffic).totals.sent) == (0, 3)
 
 
-def test_a_streamed_answer_remains_streamed(traffic: Traffic) -> None:
+def test_a_streamed_response_remains_streamed(traffic: Traffic) -> None:
     flow = answered()
     assert flow.response is not None
     flow.response.stream = lambda chunk: chunk.upper()
     traffic.responseheaders(flow)
     assert callable(flow.response.stream)
     assert flow.response.stream(b"abc") == b"ABC"
-    assert of(traffic).totals.sent == 3
+    assert counts_of(traffic).totals.sent == 3
 
 
-def test_an_error_is_nothing_that_copies_gave(traffic: Traffic) -> None:
+def test_an_error_response_is_not_counted_as_served_from_copies(traffic: Traffic) -> None:
     traffic.response(answered(code=503))
-    assert (of(traffic).totals.sent, of(traffic).totals.copied) == (5, 0)
+    assert (counts_of(traffic).totals.sent, counts_of(traffic).totals.copied) == (5, 0)
 
 
-def test_each_request_and_the_beginning_of_each_watch_is_observed(traffic: Traffic) -> None:
+def test_each_request_and_the_start_of_each_watch_is_observed(traffic: Traffic) -> None:
     watch = answered(WATCH)
     assert watch.response is not None
     watch.response.stream = True
@@ -104,7 +110,7 @@ def test_each_request_and_the_beginning_of_each_watch_is_observed(traffic: Traff
     assert seen == [("watch", 200, 0, True), ("watch", 200, 3, False), ("list", 404, 5, False)]
 
 
-def test_refusals_and_broken_ends_are_errors_and_a_client_that_leaves_is_none(traffic: Traffic) -> None:
+def test_refusals_and_aborts_are_errors_but_client_disconnects_are_not(traffic: Traffic) -> None:
     traffic.response(answered(code=404))
     broken = answered(WATCH)
     broken.response, broken.error = None, mitmproxy_flow.Error("connection refused")
@@ -113,13 +119,17 @@ def test_refusals_and_broken_ends_are_errors_and_a_client_that_leaves_is_none(tr
     traffic.responseheaders(left)
     left.error = mitmproxy_flow.Error("client disconnected")
     traffic.error(left)
-    assert (of(traffic).totals.requests, of(traffic).totals.errors, of(traffic).watches) == (3, 2, 0)
+    assert (
+        counts_of(traffic).totals.requests,
+        counts_of(traffic).totals.errors,
+        counts_of(traffic).watches,
+    ) == (3, 2, 0)
     assert traffic._open == {}
 
 
-def test_a_request_that_was_never_read(traffic: Traffic) -> None:
+def test_a_request_that_was_never_parsed_is_observed(traffic: Traffic) -> None:
     traffic.response(tflow.tflow(resp=tutils.tresp(status_code=400)))
-    assert of(traffic, "").totals.errors == 1
+    assert counts_of(traffic, "").totals.errors == 1
 
 
 MANY = 100_000
@@ -133,7 +143,7 @@ def client_of() -> connection.Client:
     return made
 
 
-def test_a_connection_that_is_too_many_is_refused() -> None:
+def test_a_connection_beyond_the_bound_is_refused() -> None:
     limits = Connections(OpenConnections(OWN_DESCRIPTORS))
     client = client_of()
     limits.client_connected(client)
@@ -141,7 +151,7 @@ def test_a_connection_that_is_too_many_is_refused() -> None:
 
 
 class Open:
-    """An accepted connection, with the time since when it waits for its client."""
+    """An accepted connection, and the time since when it waits for its client."""
 
     def __init__(self, waits: float | None) -> None:
         self._waits = waits
@@ -173,7 +183,7 @@ def test_a_silent_client_is_closed(
     assert limits._close_late() == len(closed) == int(is_closed)
 
 
-def test_an_open_tunnel_may_be_silent_and_an_unopened_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_open_tunnel_stays_and_an_unopened_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now, closed, opened = 0.0, list[str](), client_of()
 
     def close(client_id: str, _why: str) -> bool:

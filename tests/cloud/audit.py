@@ -1,4 +1,4 @@
-"""The audit log of kube-apiserver: what really reached the cloud, to be counted by tests."""
+"""The audit log of kube-apiserver: the requests that reached the cloud, for tests to count."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ rules:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """The target of a request, as the server understood it; "" for each part that the request does not name."""
+    """The target of a request, as the server parsed it; "" for each part that the request does not name."""
 
     group: str
     version: str
@@ -42,16 +42,14 @@ class AuditEvent:
     user: str
     user_agent: str
     code: int
-    """Status of the answer; 0 in the stage RequestReceived, which comes before any answer."""
+    """Status of the response; 0 in the stage RequestReceived, which precedes any response."""
     about: ObjectRef | None = None
-    """None for a request that names no objects, such as one for /healthz."""
+    """The request's object; None for a request without objects, such as one for /healthz."""
 
 
 def read_audit(log: BinaryIO, since: int) -> list[AuditEvent]:
-    """The events whose lines begin at the offset `since` or after it.
-
-    The offset may lie within a line: the file's size grows while the server writes one.
-    """
+    """Return the events whose lines start at the offset `since` or after it. The offset may lie within a line: it is
+    the file's size while the server writes."""
     if not since:
         return parse_audit(log.read())
     log.seek(since - 1)
@@ -59,13 +57,13 @@ def read_audit(log: BinaryIO, since: int) -> list[AuditEvent]:
 
 
 def parse_audit(log: bytes) -> list[AuditEvent]:
-    """The events of a log in the order of writing; a last line still being written is left out."""
+    """Return the events of a log in the order of writing, without a last line that is still being written."""
     complete = log[: log.rfind(b"\n") + 1]
     return [_parse_event(line) for line in complete.splitlines()]
 
 
 def requests(events: list[AuditEvent]) -> list[AuditEvent]:
-    """Each request once, in order of arrival, at its last recorded stage."""
+    """Return each request once, in order of arrival, at its last recorded stage."""
     latest: dict[str, AuditEvent] = {}
     for event in events:
         latest[event.id] = event

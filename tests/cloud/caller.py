@@ -1,7 +1,5 @@
-"""JSON over HTTP to a Kubernetes API, asynchronous: for tests whose cloud runs in their own event loop.
-
-It uses nothing of the product, whose faults it would share.
-"""
+"""JSON over HTTP to a Kubernetes API, asynchronous, for tests whose cloud runs in their own event loop. It uses no code
+of the product, so that it does not share its bugs."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH, Answer
 
 PATIENCE = 20.0
-"""Seconds for an answer or for the next event: a real server on busy cores needs one."""
+"""Seconds for a response or for the next event: a real server on busy cores needs one."""
 
 
 class EventStream:
@@ -29,7 +27,7 @@ class EventStream:
         self.headers: Mapping[str, str] = response.headers
 
     async def next(self) -> Json:
-        """The next event; EOFError when the server ended the stream."""
+        """Return the next event; EOFError when the server ends the stream."""
         async with asyncio.timeout(PATIENCE):
             line = await self._response.content.readline()
         if not line.endswith(b"\n"):
@@ -42,14 +40,14 @@ class EventStream:
         return [await self.next() for _ in range(count)]
 
     async def until(self, event_type: str) -> list[Json]:
-        """All events up to the first of this type, inclusive."""
+        """Return all events up to and including the first of this type."""
         events = [await self.next()]
         while events[-1]["type"] != event_type:
             events.append(await self.next())
         return events
 
     async def rest(self) -> list[Json]:
-        """All events until the server ends the stream."""
+        """Return all events until the server ends the stream."""
         events = []
         try:
             while True:
@@ -58,7 +56,7 @@ class EventStream:
             return events
 
     async def received(self) -> bytes:
-        """All bytes until the connection is lost."""
+        """Return all bytes until the connection is lost."""
         received = bytearray()
         async with asyncio.timeout(PATIENCE):
             with suppress(aiohttp.ClientPayloadError):
@@ -67,7 +65,7 @@ class EventStream:
         return bytes(received)
 
     async def raw(self) -> bytes:
-        """All bytes until the server ends the stream."""
+        """Return all bytes until the server ends the stream."""
         async with asyncio.timeout(PATIENCE):
             return await self._response.read()
 
@@ -110,7 +108,7 @@ class Caller:
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request, and return its response whatever its status. A body that is not bytes is sent as JSON."""
+        """Send a request; return its response whatever its status. A body other than bytes is sent as JSON."""
         encoded = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         data = io.BytesIO(encoded) if encoded or body is not None else None
         sent = {**self._headers, "Content-Type": content_type, **(headers or {})}
@@ -139,7 +137,7 @@ class Caller:
     async def watch(
         self, path: str, headers: Mapping[str, str] | None = None, /, **query: str
     ) -> AsyncIterator[EventStream]:
-        """An open watch; its answer must be 200. It lasts a minute at most."""
+        """Open a watch, which must be answered 200. It lasts a minute at most."""
         asked = {"watch": "true", "timeoutSeconds": "60", **query}
         sent = {**self._headers, **(headers or {})}
         async with self._session.get(self.url + path, params=asked, headers=sent) as response:
@@ -147,7 +145,7 @@ class Caller:
             try:
                 yield EventStream(response)
             finally:
-                # A graceful close of a TLS connection in the middle would take longer than the test has.
+                # A graceful close of an open TLS connection would exceed the test's time.
                 if response.connection and response.connection.transport:
                     response.connection.transport.abort()
 

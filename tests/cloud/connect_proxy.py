@@ -11,7 +11,7 @@ from tests.cloud.ports import LOOPBACK
 
 
 class ConnectProxy:
-    """An asynchronous context manager. `asked` has the received heads."""
+    """A proxy as an asynchronous context manager. `asked` has the received heads."""
 
     def __init__(
         self, port: int, *, authorization: str = "", tls: ssl.SSLContext | None = None, answer: bytes = b""

@@ -16,11 +16,11 @@ from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 from tests.cloud.versions import why_left_out
 
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
-"""The product's RBAC: what hubs may read."""
+"""The product's RBAC for hubs."""
 HUB_NODES = HUB_RBAC.with_name("hub-nodes.yaml")
-"""The hubs' right to read all nodes, which not every cluster needs."""
+"""The hubs' permission to read all nodes, which not every cluster needs."""
 REAL_TIMEOUT = 300
-"""Seconds for a test with real processes, the start of the control plane included, on busy cores."""
+"""Seconds for a test with real processes on busy cores, including the start of the control plane."""
 
 type OpenLink = Callable[[str, int], Link]
 """Makes a link to (host, port)."""
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks every test that uses the control plane, however indirectly, so that only `--real` runs it."""
+    """Mark every test that uses the control plane, also indirectly, so that only `--real` runs it."""
     if "cloud_programs" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("real"):
         item.add_marker(pytest.mark.real)
     if not item.get_closest_marker("real"):
@@ -48,7 +48,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds before the first test, where the minutes count against no test and progress shows."""
+    """Build before the first test, so that no test's time includes it and progress is shown."""
     if not session.config.option.collectonly and any(
         item.get_closest_marker("real") for item in session.items
     ):
@@ -64,19 +64,20 @@ def _build(config: pytest.Config) -> None:
             ensure_control_plane()
             ensure_helm()
         except BuildError as error:
-            # Not skipped: a run without these tests must say so on its command line.
+            # Not skipped: only the command line may exclude these tests.
             raise pytest.UsageError(str(error)) from error
 
 
 @pytest.fixture(scope="session")
 def cloud_programs() -> dict[str, Path]:
-    """The programs of the control plane and of its clients, by name."""
+    """Return the programs of the control plane and of its clients, by name."""
     return ensure_control_plane()
 
 
 @pytest.fixture(scope="session")
 def helm(cloud_programs: dict[str, Path]) -> Path:
-    """Helm. Go builds it, as it does the programs of the control plane, so that only `--real` runs its tests."""
+    """Return the path of Helm. Go builds it, like the programs of the control plane, so only `--real` runs its
+    tests."""
     assert cloud_programs
     return ensure_helm()
 
@@ -85,25 +86,22 @@ def helm(cloud_programs: dict[str, Path]) -> Path:
 def real_cloud(
     tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
 ) -> Iterator[RealCloud]:
-    """The session's control plane: keep to a `namespace` of your own, and to new names elsewhere."""
+    """Return the session's control plane: use your own `namespace`, and new names elsewhere."""
     with RealCloud(tmp_path_factory.mktemp("cloud"), cloud_programs) as cloud:
         yield cloud
 
 
 @pytest.fixture
 def hub_rbac(real_cloud: RealCloud) -> None:
-    """Applies the product's RBAC, with which nodes may read what hubs need."""
+    """Apply the product's RBAC, which lets nodes read what hubs need."""
     real_cloud.apply(HUB_RBAC)
     real_cloud.apply(HUB_NODES)
 
 
 @pytest.fixture
 def namespace(real_cloud: RealCloud) -> Iterator[str]:
-    """A new namespace, which is never deleted, because that needs a controller.
-
-    Its Services and slices are deleted, because hubs of later tests read all namespaces, and filters may request
-    inputs for them.
-    """
+    """Create a new namespace, which is never deleted, as that needs a controller. Its Services and slices are deleted,
+    because hubs of later tests read all namespaces, and filters may request inputs for them."""
     name = f"test-{next(_numbers)}"
     real_cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
     yield name
@@ -113,20 +111,20 @@ def namespace(real_cloud: RealCloud) -> Iterator[str]:
 
 @pytest.fixture
 def node(real_cloud: RealCloud) -> str:
-    """The name of a new node; the object does not exist yet."""
+    """Return the name of a new node; the object does not exist yet."""
     return f"edge-{next(_numbers)}"
 
 
 @pytest.fixture
 def link() -> Iterator[OpenLink]:
-    """Opens links, and closes them after the test."""
+    """Return a function that opens links, which are closed after the test."""
     with ExitStack() as stack:
         yield lambda host, port: stack.enter_context(Link(host, port))
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A disk of the test's own, in a folder of its name."""
+    """Return the test's own disk, in a folder of its name."""
     with ExitStack() as stack:
         try:
             disk = stack.enter_context(SmallDisk(tmp_path / "small"))

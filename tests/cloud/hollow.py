@@ -1,8 +1,6 @@
-"""Hollow node components: kubemark's real kubelet and real kube-proxy, over a fake container runtime.
-
-They speak to the API like the real ones, but for their User-Agents, `hollow-kubelet` and `hollow-proxy`:
-rules that should match them must name these components. `tests.cloud.kube_proxy` runs the real kube-proxy.
-"""
+"""Hollow node components: kubemark's real kubelet and real kube-proxy, over a fake container runtime. They use the API
+like the real ones, except for their User-Agents, `hollow-kubelet` and `hollow-proxy`, so rules for them must name these
+components. `tests.cloud.kube_proxy` runs the real kube-proxy."""
 
 from __future__ import annotations
 
@@ -19,18 +17,16 @@ from tests.cloud.versions import node_minor
 PROGRAM = "kubemark"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 READY_TIMEOUT = 30.0
-"""Seconds to a Ready node, half a second on idle cores."""
+"""Seconds until the node is Ready, half a second on idle cores."""
 PROXY_CACHES = ("service config", "endpoint slice config", "serviceCIDR config")
 """The resources that kube-proxy must have read before it writes any rule, by the names of its log."""
 SERVICE_CIDRS = 33
-"""The minor version from which on kube-proxy reads ServiceCIDRs, the last of these resources."""
+"""The minor version from which kube-proxy reads ServiceCIDRs, the last of these resources."""
 
 
 class HollowKubelet(Component):
-    """A kubelet that keeps its node Ready, runs pods that do nothing, and follows their volumes.
-
-    It listens on a port of the kernel's choice, on all addresses: kubemark has no flag for either.
-    """
+    """A kubelet that keeps its node Ready, runs pods that do nothing, and follows their volumes. It listens on a port
+    chosen by the kernel, on all addresses: kubemark has no flag for either."""
 
     def __init__(
         self,
@@ -49,17 +45,17 @@ class HollowKubelet(Component):
             f"--kubeconfig={kubeconfig}",
             f"--kube-api-content-type={content_type}",
             f"--node-labels={','.join(f'{key}={value}' for key, value in (labels or {}).items())}",
-            # It has no host container runtime with images.
+            # There is no container runtime with images on the host.
             "--use-host-image-service=false",
             "--kubelet-port=0",
             "--kubelet-read-only-port=0",
-            # From level 3 on, the log names the socket, which must be removed.
+            # From level 3, the log names the socket, which must be removed.
             "-v=3",
         ]
         self.process = Process(f"hollow-kubelet-{node}", [programs[PROGRAM], *flags], folder)
 
     def wait_ready(self, client: RestClient, timeout: float = READY_TIMEOUT) -> Json:
-        """The Node as soon as the API calls it Ready; raises TimeoutError."""
+        """Return the Node as soon as the API reports it Ready; raises TimeoutError."""
         try:
             return client.wait_for("/api/v1/nodes", self.node, is_ready, timeout=timeout)
         except TimeoutError as error:
@@ -83,7 +79,7 @@ def remove_root(process: Process) -> None:
 
 
 class HollowProxy(Component):
-    """A kube-proxy that reads all it needs and writes no rule."""
+    """A kube-proxy that reads all that it needs and writes no rule."""
 
     def __init__(
         self,
@@ -99,18 +95,18 @@ class HollowProxy(Component):
             f"--name={node}",
             f"--kubeconfig={kubeconfig}",
             f"--kube-api-content-type={content_type}",
-            # From level 4 on, the log names each object from the informers.
+            # From level 4, the log names each object from the informers.
             "-v=4",
         ]
         self.process = Process(f"hollow-proxy-{node}", [programs[PROGRAM], *flags], folder)
 
     def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
-        """Returns when its informers have read everything; raises ProcessFailedError."""
+        """Return when its informers have read everything; raises ProcessFailedError."""
         wait_caches_synced(self.process, timeout)
 
 
 def wait_caches_synced(process: Process, timeout: float) -> None:
-    """Returns when a kube-proxy has read all that it needs; raises ProcessFailedError."""
+    """Return when a kube-proxy has read all that it needs; raises ProcessFailedError."""
     caches = PROXY_CACHES if node_minor() >= SERVICE_CIDRS else PROXY_CACHES[:2]
     for cache in caches:
         process.wait_for_line(f'Caches are synced(" controller="{cache}"| for {cache}$)', timeout)

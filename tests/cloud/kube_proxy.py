@@ -1,8 +1,6 @@
-"""The real kube-proxy over a recorded iptables: the rules that a node would really have.
-
-It runs without privileges. Instead of the system's iptables it runs a script that records the input of
-`iptables-restore` and agrees to everything else, so that nothing in the machine's network changes.
-"""
+"""The real kube-proxy with a recorded iptables: the rules that it would write on a node. It runs without privileges. A
+script replaces the system's iptables: it records the input of `iptables-restore` and accepts all other calls, so
+nothing in the machine's network changes."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ SYNCED = "SyncProxyRules complete"
 NETWORK_CAPABILITIES = "-net_admin,-net_raw,-sys_admin,-sys_module,-sys_resource"
 """Capabilities that kube-proxy must not have, because it also uses netlink, past the fake iptables script."""
 NODE_PORTS_OF_PRIMARY = 31
-"""The minor version from which on kube-proxy accepts "primary" for its node's own address."""
+"""The minor version from which kube-proxy accepts "primary" for its node's own address."""
 FAKE_IPTABLES = """\
 #!/bin/sh
 case "$1" in --version) echo 'iptables v1.8.9 (legacy)'; exit;; esac
@@ -50,9 +48,9 @@ class KubeProxy(Component):
             "--proxy-mode=iptables",
             f"--healthz-bind-address={LOOPBACK}:{self._health_port}",
             f"--metrics-bind-address={LOOPBACK}:{free_port()}",
-            # Immediately, not at most once a second.
+            # Write rules at once, not at most once a second.
             "--iptables-min-sync-period=0s",
-            # Settings of the kernel and of this process that it must not change.
+            # Keep kernel and process settings unchanged.
             "--iptables-localhost-nodeports=false",
             *(["--nodeport-addresses=primary"] if node_minor() >= NODE_PORTS_OF_PRIMARY else []),
             "--conntrack-max-per-core=0",
@@ -77,11 +75,11 @@ class KubeProxy(Component):
         self.process.wait_for_line(SYNCED, timeout)
 
     def endpoints(self) -> dict[str, frozenset[str]]:
-        """The `address:port`s of each cluster IP's rules, by `namespace/name:port name`."""
+        """Return the `address:port`s of each cluster IP's rules, by `namespace/name:port name`."""
         return parse_endpoints(self._rules.read_text().splitlines())
 
     def history(self, service_port: str) -> list[frozenset[str]]:
-        """The targets of a service port in each write of rules, without repetitions."""
+        """Return the targets of a service port in each write of rules, without repetitions."""
         return [state for state, _ in groupby(each for _, each in self._led(service_port))]
 
     def _led(self, service_port: str) -> Iterator[tuple[str, frozenset[str]]]:
@@ -89,7 +87,7 @@ class KubeProxy(Component):
             yield at, endpoints.get(service_port, frozenset())
 
     def wait_endpoints(self, service_port: str, wanted: Set[str], timeout: float = READY_TIMEOUT) -> None:
-        """Returns when a service port leads to exactly these addresses; raises ProcessFailedError."""
+        """Return when a service port has exactly these addresses; raises ProcessFailedError."""
         deadline = time.monotonic() + timeout
         while True:
             mark = len(self.process.lines)
@@ -103,13 +101,14 @@ class KubeProxy(Component):
                 raise
 
     def led_at(self, service_port: str, wanted: Set[str]) -> datetime:
-        """When the write began that first set exactly these addresses for a service port."""
+        """Return the start time of the write that first set exactly these addresses for a service port."""
         at = next(at for at, state in self._led(service_port) if state == wanted)
         return time_of(*at.split())
 
 
 def time_of(day: str, time_of_day: str) -> datetime:
-    """A time of this year, by what ends in `1123`, and `19:55:04.123456` with further digits or not."""
+    """Parse a time of this year: the end of a date such as `1123`, and `19:55:04.123456` with or without more
+    digits."""
     return datetime.fromisoformat(f"{datetime.now():%Y}{day[-4:]} {time_of_day[:15]}")
 
 
@@ -119,11 +118,9 @@ def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 def states_of(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, frozenset[str]]]]:
-    """The targets of each cluster IP at first, and after each write in such a log, whose writes begin with their time.
-
-    Naming a chain (`:CHAIN`) empties it; kube-proxy names only the chains that it rewrites. Addresses are translated
-    in the table `nat`; rejections for services without endpoints, in `filter`, are ignored.
-    """
+    """Return the targets of each cluster IP at first, and after each write in such a log, whose writes begin with their
+    time. Naming a chain (`:CHAIN`) empties it; kube-proxy names only the chains that it rewrites. The table `nat`
+    translates addresses; rejections for services without endpoints, in `filter`, are ignored."""
     chains: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     table = at = ""
@@ -154,7 +151,7 @@ def _endpoints_of(chains: Mapping[str, Sequence[str]]) -> dict[str, frozenset[st
 
 def _install_fakes(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    # Without ip6tables kube-proxy keeps to IPv4.
+    # Without ip6tables kube-proxy uses IPv4 only.
     for name in ("iptables", "iptables-save", "iptables-restore"):
         script = folder / name
         script.write_text(FAKE_IPTABLES)

@@ -24,12 +24,9 @@ def write_kubeconfig(
     user: str = "test",
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """Writes a kubeconfig (0600) with all data inline and returns its path.
-
-    `server` is a URL; `authority` the PEM of the CA to trust. Without credential and token the client is
-    anonymous, as a node component is that speaks to the hub's plaintext port. `user` is the name of its entry,
-    and `more` further fields of the cluster.
-    """
+    """Write a kubeconfig (0600) with all data inline; return its path. `server` is a URL; `authority` the PEM of the
+    trusted CA. Without credential and token the client is anonymous, like a node component at the hub's plaintext port.
+    `user` is the name of its entry, and `more` has further fields of the cluster."""
     cluster: dict[str, Any] = {"server": server, **more}
     if authority:
         cluster["certificate-authority-data"] = _inline(authority)

@@ -1,8 +1,6 @@
-"""A kubelet of real code with a runtime that a test can break: `tests/cloud/gomod/kubelet`.
-
-kubemark's kubelet gives each pod the same address forever; here a restarted pod has another one, and a log, and
-containers that support exec. Its server authenticates callers, as a node's does.
-"""
+"""A kubelet of real code with a runtime that a test can break: `tests/cloud/gomod/kubelet`. kubemark's kubelet gives
+each pod the same address for ever; here a restarted pod gets another address, and pods have logs and containers that
+support exec. Its server authenticates callers, as on a real node."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ PROGRAM = "kubelet"
 
 
 class Kubelet(Component):
-    """A kubelet, which registers its node. Its User-Agent is a real kubelet's."""
+    """A kubelet that registers its node. Its User-Agent is a real kubelet's."""
 
     def __init__(
         self, node: str, kubeconfig: Path, folder: Path, addresses: str, authority: Authority | None = None
@@ -39,7 +37,7 @@ class Kubelet(Component):
         self._scratch.mkdir()
         flags = [
             *(f"--name={node}", f"--kubeconfig={kubeconfig}", f"--addresses={addresses}"),
-            # From level 3 on, the log names each status that the API server accepted.
+            # From level 3, the log names each status that the API server accepted.
             *(f"--port={self.port}", "-v=3"),
         ]
         if authority is not None:
@@ -52,14 +50,14 @@ class Kubelet(Component):
         self._http = urllib3.PoolManager(retries=False, timeout=READY_TIMEOUT)
 
     def restart(self, namespace: str, pod: str) -> str:
-        """End the sandbox of a pod; return its address. kubelet makes another one within seconds."""
+        """End the sandbox of a pod; return its address. kubelet creates another one within seconds."""
         said = self.process.wait_for_line("^runtime at ", READY_TIMEOUT)
         answer = self._http.request("POST", f"{said.split()[-1]}/restart/{namespace}/{pod}")
         assert answer.status == 200, answer.data
         return answer.data.decode().strip()
 
     def said(self, namespace: str, pod: str, address: str) -> datetime:
-        """When the hub, or the cloud, accepted the first status with this pod ready at this address."""
+        """Return when the hub, or the cloud, accepted the first status with this pod ready at this address."""
         ready, at = r'"type":"ContainersReady",[^}]*"status":"True"', f'"podIP":"{re.escape(address)}"'
         wanted = rf'"Status for pod updated successfully" pod="{namespace}/{pod}" .*{ready}.*{at}'
         return logged_at(self.process.wait_for_line(wanted, READY_TIMEOUT))
@@ -72,5 +70,5 @@ class Kubelet(Component):
 
 
 def logged_at(line: str) -> datetime:
-    """The time of a line of klog, as in `I1123 19:55:04.123456   12345 server.go:1] …`, as of this year."""
+    """Return the time of a klog line such as `I1123 19:55:04.123456 12345 server.go:1] …`, in this year."""
     return time_of(*line.split()[:2])

@@ -1,4 +1,4 @@
-"""A TCP link between a hub and its cloud, which tests can make slow, cut, or silent."""
+"""A TCP link between a hub and its cloud, which tests can slow down, cut, or silence."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from typing import Self
 from tests.cloud.ports import LOOPBACK, ReservedPort
 
 CHUNK = 64 * 1024
-"""Bytes read at once at full speed: a pipe's worth."""
+"""Bytes read at once at full speed, the size of a pipe."""
 TICKS = 20
-"""A limited link moves this many chunks a second, so that bytes trickle and do not come in bursts."""
+"""Chunks per second of a limited link, so that bytes trickle instead of arriving in bursts."""
 LEAST_RESEND = 0.2
-"""Seconds until Linux sends a lost segment again, at least."""
+"""The minimum of seconds until Linux sends a lost segment again."""
 IN_FLIGHT = 16
-"""Chunks in flight, in one direction of one connection; then its sender stalls, as with TCP."""
+"""Chunks in flight per direction and connection; beyond them the sender stalls, as with TCP."""
 CONTROL_TIMEOUT = 5.0
-"""Seconds until a change of the link has taken effect; it takes milliseconds."""
+"""Seconds until a change of the link must have taken effect; it takes milliseconds."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing sends RST, not FIN."""
 
@@ -36,17 +36,17 @@ class Mode(StrEnum):
     PASS = "pass"
     """Bytes pass, with the configured delay and bandwidth."""
     REFUSE = "refuse"
-    """Open connections are reset, new ones refused: the server's machine is up, the server is not."""
+    """Open connections are reset, new ones refused: the server's machine is up, the server is down."""
     BLACK_HOLE = "black hole"
-    """Open connections stay open, new ones are accepted, and nothing moves, not even the end of a connection.
-    What was under way arrives when the link passes again, as with TCP's retransmissions."""
+    """Open connections stay open, new ones are accepted, and nothing is forwarded, not even the close of a connection.
+    Data in flight arrives when the link passes again, as with TCP's retransmissions."""
     HANG_UP = "hang up"
     """Open connections are reset, new ones accepted and closed, as by a load balancer without servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Counters of the link so far; bytes count when they are forwarded."""
+    """Counters of the link; bytes are counted when they are forwarded."""
 
     up: int
     """Bytes from client to server."""
@@ -74,7 +74,7 @@ class _Connection:
     server: socket.socket = field(default_factory=socket.socket)
 
     def close(self, *, reset: bool) -> None:
-        """End both sides, with FIN or with RST. No task may wait on them any longer."""
+        """Close both sides, with FIN or with RST. No task may still wait on them."""
         for side in (self.client, self.server):
             if reset:
                 with contextlib.suppress(OSError):
@@ -83,15 +83,13 @@ class _Connection:
 
 
 class Link:
-    """A listener on a free loopback port that carries connections to a server, or does not.
-
-    It lives in a thread with an event loop of its own, so that blocking and asynchronous tests use it alike
-    and neither a blocked loop nor virtual time stretches its delays. Methods return when the change has taken
-    effect. It starts as PASS, at full speed; use it as a context manager, or close() it.
-    """
+    """A listener on a free loopback port that forwards connections to a server, or does not. It runs in its own thread
+    with an event loop, so that blocking and asynchronous tests can use it, and neither a blocked loop nor virtual time
+    changes its delays. Methods return when the change has taken effect. It starts as PASS, at full speed; use it as a
+    context manager, or close() it."""
 
     def __init__(self, host: str, port: int, at: tuple[str, int] = (LOOPBACK, 0)) -> None:
-        """Leads to this host and port; `at` is the loopback address and port where it listens, 0: a free one."""
+        """Forward to this host and port; `at` is the loopback address and port where it listens, 0: a free one."""
         self._target = host, port
         self._reserved = ReservedPort(*at)
         self.host, self.port = at[0], self._reserved.number
@@ -129,11 +127,10 @@ class Link:
     def carry(
         self, *, delay: float = 0.0, jitter: float = 0.0, loss: float = 0.0, bandwidth: float | None = None
     ) -> None:
-        """PASS: `delay` in seconds each way, and up to `jitter` more; `bandwidth` in bytes/s each way, shared by all
-        connections. `loss` is the share of chunks that are lost: such a one stalls its connection until TCP has sent
-        it again (RFC 6298: a round trip or LEAST_RESEND, twice as long for each further loss). A new connection is
-        accepted at once, as a satellite's terminal does.
-        """
+        """Set PASS: `delay` in seconds each way, and up to `jitter` more; `bandwidth` in bytes/s each way, shared by
+        all connections. `loss` is the share of lost chunks: a lost chunk stalls its connection until TCP resends it
+        (RFC 6298: a round trip or LEAST_RESEND, twice as long for each further loss). A new connection is accepted at
+        once, as by a satellite terminal."""
         self._delay, self._jitter, self._loss, self._bandwidth = delay, jitter, loss, bandwidth
         self._do(self._set(Mode.PASS))
 
@@ -151,14 +148,14 @@ class Link:
         self._do(self._cut())
 
     def wait(self, condition: Callable[[Traffic], bool], timeout: float) -> Traffic:
-        """The counters as soon as the condition holds for them; raises TimeoutError."""
+        """Return the counters as soon as they meet the condition; raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: condition(self.traffic), timeout):
                 raise TimeoutError(f"not within {timeout:g} s; the link has seen {self.traffic}")
             return self.traffic
 
     def close(self) -> None:
-        """Cuts everything, and gives the port and the thread back; safe to call twice."""
+        """Close all connections, the port and the thread; safe to call twice."""
         if self._loop.is_closed():
             return
         self.refuse()
@@ -200,12 +197,14 @@ class Link:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError, ConnectionError):  # the client may be gone already
+        with contextlib.suppress(
+            BlockingIOError, ConnectionError
+        ):  # the client may have disconnected already
             client, _ = listener.accept()
             connection = _Connection(client)
             for side in (connection.client, connection.server):
                 side.setblocking(False)
-                # Without it the kernel delays a small write until the previous one is acknowledged, up to 40 ms.
+                # The kernel delays a small write until the previous one is acknowledged, up to 40 ms.
                 side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._serve(connection))
             # Not in the task itself: a task that is cancelled before its first step runs no `finally`.
@@ -224,12 +223,12 @@ class Link:
             self._tell()
 
     async def _serve(self, connection: _Connection) -> bool:
-        """Carries a connection to its end; true when both sides ended it in order."""
+        """Forward a connection until its end; return True if both sides closed it in order."""
         if self._mode is Mode.HANG_UP:
             return True
         await self._passing.wait()
         in_order = await self._exchange(connection)
-        # A reset of one side reaches the other only when bytes may pass.
+        # A reset of one side reaches the other only while the link passes bytes.
         await self._passing.wait()
         return in_order
 
@@ -275,7 +274,7 @@ class Link:
         return seconds
 
     async def _deliver(self, chunk: bytes, sink: socket.socket, direction: _Direction) -> None:
-        """Writes a chunk in pieces, each as the bandwidth allows and no sooner than the link passes."""
+        """Write a chunk in pieces, as the bandwidth and the mode of the link allow."""
         while chunk:
             size = len(chunk)
             if self._bandwidth is not None:

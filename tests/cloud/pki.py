@@ -1,4 +1,4 @@
-"""Certificates of a test cluster: one CA that issues those of servers, nodes, admins and token signers."""
+"""Certificates of a test cluster: one CA that issues certificates for servers, nodes, admins and token signers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kube.certificate_authority import certificate_pem, general_name, make_authority
 
 NODES_GROUP = "system:nodes"
-"""The group that the Node authorizer asks for; a node's user name is `system:node:<name>`."""
+"""The group that the Node authorizer requires; a node's user name is `system:node:<name>`."""
 ADMIN_GROUP = "system:masters"
-"""Passes every authorizer of kube-apiserver."""
+"""A group that every authorizer of kube-apiserver permits."""
 LIFETIME = timedelta(days=2)
-"""The life of CA and certificates: longer than any test run."""
+"""The validity of CA and certificates: longer than any test run."""
 BACKDATING = timedelta(minutes=5)
-"""A certificate is valid from this long before now, because clocks differ."""
+"""How long before now a certificate starts, as clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Credential:
     key: bytes
 
     def write(self, folder: Path, name: str) -> tuple[Path, Path]:
-        """Writes `<name>.crt` and `<name>.key` (0600) and returns both paths."""
+        """Write `<name>.crt` and `<name>.key` (0600); return both paths."""
         certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
         certificate.write_bytes(self.certificate)
         key.touch(mode=0o600)
@@ -52,16 +52,16 @@ class Authority:
 
     @property
     def credential(self) -> Credential:
-        """The authority itself, for a signer in the cluster."""
+        """Return the CA's own certificate and key, for a signer in the cluster."""
         return Credential(self.certificate, _pem(self._authority.key))
 
     def issue_server(self, name: str, hosts: Sequence[str], groups: Sequence[str] = ()) -> Credential:
-        """A server certificate for these DNS names and IP addresses."""
+        """Issue a server certificate for these DNS names and IP addresses."""
         names = x509.SubjectAlternativeName([*map(general_name, hosts)])
         return self._issue(_name(name, groups), _SERVER, *([names] if hosts else []))
 
     def server_context(self, folder: Path, hosts: Sequence[str], name: str = "cloud") -> ssl.SSLContext:
-        """The context of such a server, which accepts client certificates of this authority, and requires none."""
+        """Return the TLS context of a server that accepts client certificates of this authority, but requires none."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*self.issue_server(name, hosts).write(folder, "server"))
         context.load_verify_locations(cadata=self.certificate.decode())
@@ -69,17 +69,17 @@ class Authority:
         return context
 
     def sign_request(self, request: bytes, life: timedelta, age: timedelta = timedelta(0)) -> bytes:
-        """A certificate (PEM) as a signer of the cluster makes one of a request (PEM). It began `age` ago."""
+        """Sign a request (PEM) as a signer of the cluster does; return the certificate (PEM). It started `age` ago."""
         asked = x509.load_pem_x509_csr(request)
         extensions = [(_SERVER, False), *((each.value, each.critical) for each in asked.extensions)]
         return self._sign(asked.subject, asked.public_key(), datetime.now(UTC) - age, life, extensions)
 
     def issue_client(self, user: str, groups: Sequence[str] = ()) -> Credential:
-        """A client certificate; kube-apiserver reads CN as the user and each O as a group."""
+        """Issue a client certificate; kube-apiserver reads CN as the user and each O as a group."""
         return self._issue(_name(user, groups), _CLIENT)
 
     def issue_node(self, node: str, lifetime: timedelta = LIFETIME) -> Credential:
-        """The certificate that a kubelet gets at its bootstrap, and that a hub on that node uses."""
+        """Issue the certificate that a kubelet gets at its bootstrap, and that a hub on that node uses."""
         return self._issue(_name(f"system:node:{node}", [NODES_GROUP]), _CLIENT, lifetime=lifetime)
 
     def issue_admin(self) -> Credential:
@@ -123,7 +123,7 @@ _CLIENT = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
 def signing_key() -> bytes:
-    """A private key (PEM) for service account tokens; kube-apiserver derives the public one."""
+    """Return a private key (PEM) for service account tokens; kube-apiserver derives the public key."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 

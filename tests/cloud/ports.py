@@ -1,4 +1,4 @@
-"""Loopback ports for servers of tests: free ones, and reserved ones that survive a server's restart."""
+"""Loopback ports for test servers: free ones, and reserved ones that survive a server's restart."""
 
 from __future__ import annotations
 
@@ -14,35 +14,32 @@ LOOPBACK = "127.0.0.1"
 
 
 FIRST = 12_000
-"""The lowest port that `free_port` gives."""
+"""The lowest port that `free_port` returns."""
 KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""The file with the range of ports that Linux assigns to connections."""
+"""The file with the range of ports that Linux assigns to outgoing connections."""
 
 
 _claims: deque[socket.socket] = deque()
-"""Sockets that reserve the last ports of `free_port` against other processes of tests."""
+"""Sockets that reserve the last ports of `free_port` against other test processes."""
 CLAIMS = 200
-"""Ports that a process reserves at once: a server begins to listen soon after it got its port."""
+"""The number of ports that a process reserves at a time: a server listens soon after it got its port."""
 
 
 @atexit.register
 def _give_up_claims() -> None:
-    """Close the reserved sockets before Python's exit, which would warn of each."""
+    """Close the reserved sockets before Python exits, which would warn about each."""
     for claim in _claims:
         claim.close()
 
 
 def free_port() -> int:
-    """Find a port without a listener, another one at each call and in each test process.
-
-    The port is below the range that the kernel assigns: any program's next connection could take one of that range
-    before the server listens.
-    """
+    """Return a port without a listener, another one at each call and in each test process. The port is below the range
+    that the kernel assigns: any program's next connection could take a port of that range before the server listens."""
     while True:
         port = FIRST + secrets.randbelow(_below() - FIRST)
         claim = socket.socket(socket.AF_UNIX)
         try:
-            if sys.platform == "linux":  # Linux has names for sockets that are not files
+            if sys.platform == "linux":  # Linux has an abstract namespace for socket names
                 claim.bind(f"\0edgehub-port-{port}")
             with socket.socket() as probe:
                 probe.bind((LOOPBACK, port))
@@ -57,17 +54,15 @@ def free_port() -> int:
 
 @functools.cache
 def _below() -> int:
-    """The lowest port of the kernel's own."""
+    """Return the lowest port that the kernel assigns."""
     return max(int(KERNELS.read_text().split()[0]), 2 * FIRST) if KERNELS.exists() else 3 * FIRST
 
 
 class ReservedPort:
-    """A loopback port that stays ours between the stop and the next start of a server.
-
-    The port is held by a socket that is bound and never listens. A server shares it by SO_REUSEPORT
-    (kube-apiserver's `--permit-port-sharing`, etcd's `--socket-reuse-port`, `listener()` for our own); the
-    kernel gives connections to listening sockets only, so that a client is refused while no server runs.
-    """
+    """A loopback port that stays reserved between the stop and the next start of a server. A socket that is bound and
+    never listens holds the port. A server shares it by SO_REUSEPORT (kube-apiserver's `--permit-port-sharing`, etcd's
+    `--socket-reuse-port`, `listener()` for test servers); the kernel passes connections only to listening sockets, so a
+    client is refused while no server runs."""
 
     def __init__(self, host: str = LOOPBACK, port: int = 0) -> None:
         """Reserve a port of a loopback address: this one, or any free one."""
@@ -76,7 +71,7 @@ class ReservedPort:
         self.number = int(self._holder.getsockname()[1])
 
     def listener(self) -> socket.socket:
-        """A new bound socket on this port, ready to listen."""
+        """Return a new socket bound to this port, ready to listen."""
         return _bound(self.host, self.number)
 
     def release(self) -> None:

@@ -1,4 +1,4 @@
-"""A program under test in its own process: its output line by line, to wait on and to show when it fails."""
+"""A program under test in its own process, and its output line by line, to wait for and to show on failure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-# Seconds between SIGTERM and SIGKILL: what a hub may take; kube-apiserver and etcd need less.
+# Seconds between SIGTERM and SIGKILL: the hub's limit; kube-apiserver and etcd need less.
 GRACE = 5.0
 # Lines of output in an error message: a Go program's last lines and the flags it complains about.
 TAIL = 30
@@ -22,7 +22,7 @@ class ProcessFailedError(Exception):
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment; a program buffers its output in a pipe as it does for an operator."""
+    """Return this process's environment; in a pipe a program buffers its output as it does for an operator."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
@@ -94,7 +94,7 @@ class Process:
         )
 
     def stop(self, grace: float = GRACE) -> int:
-        """SIGTERM, then SIGKILL after `grace` seconds; returns the exit status, or minus the signal."""
+        """Send SIGTERM, and SIGKILL after `grace` seconds; return the exit status, or minus the signal."""
         self._child.terminate()
         try:
             self._child.wait(grace)
@@ -103,13 +103,13 @@ class Process:
         return self._reap()
 
     def kill(self) -> int:
-        """SIGKILL the process at once, like a crash or a power cut."""
+        """Send SIGKILL at once, like a crash or a power cut."""
         self._child.kill()
         return self._reap()
 
     def _reap(self) -> int:
         code = self._child.wait()
-        # The reader ends with the pipe, unless a grandchild inherited it: then its output no longer matters.
+        # The reader ends with the pipe. If a grandchild inherited the pipe, its output is not needed.
         self._reader.join(GRACE)
         return code
 
@@ -128,7 +128,7 @@ class Process:
 
 
 class Component:
-    """A process of a test. A context manager, which ends it."""
+    """A process of a test, as a context manager that ends it."""
 
     process: Process
 

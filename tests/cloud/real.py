@@ -1,4 +1,4 @@
-"""A real control plane on loopback: etcd, kube-apiserver and, where asked for, kube-controller-manager."""
+"""A real control plane on loopback: etcd, kube-apiserver and, on request, kube-controller-manager."""
 
 from __future__ import annotations
 
@@ -28,25 +28,22 @@ PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 SERVICE_RANGE = "10.96.0.0/16"
 """Cluster IPs of Services; `default/kubernetes` gets the first one."""
 ADVERTISED = "198.51.100.1"
-"""The server's address in the Endpoints of `default/kubernetes`, where kube-apiserver refuses loopback: a
-documentation address (RFC 5737), that nothing can reach by accident and that needs no route on this
-machine."""
+"""The server's address in the Endpoints of `default/kubernetes`, where kube-apiserver refuses loopback: a documentation
+address (RFC 5737), which nothing reaches by accident and which needs no route."""
 START_TIMEOUT = 120.0
 """Seconds to readiness, 4 on idle cores; many times that on busy ones."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 APISERVER_GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL. It needs one to end in order, but with a watch open it would take sixty,
-in which its port refuses and the watch stays."""
+"""Seconds between SIGTERM and SIGKILL. An orderly end needs one second, but sixty with an open watch, during which the
+port refuses connections and the watch stays open."""
 KUBECTL_TIMEOUT = 60.0
 """Seconds for one kubectl command."""
 
 
 class RealCloud:
-    """A control plane that has only the objects that kube-apiserver creates; a context manager.
-
-    `folder` gets data, certificates and logs. `programs` are paths by name, of `PROGRAMS` and, with `controllers`
-    (names for its `--controllers`), of kube-controller-manager. All methods block; threads may share it.
-    """
+    """A control plane that has only the objects that kube-apiserver creates; a context manager. `folder` gets data,
+    certificates and logs. `programs` are paths by name, of `PROGRAMS` and, with `controllers` (the value of its
+    `--controllers`), of kube-controller-manager. All methods block; threads may share it."""
 
     def __init__(
         self,
@@ -80,7 +77,7 @@ class RealCloud:
         self.stop()
 
     def start(self) -> None:
-        """Starts everything; returns when the API is ready and has its own objects. A failure ends it all."""
+        """Start everything; return when the API is ready and has its own objects. A failure ends all processes."""
         try:
             self._write_files()
             self._start_etcd()
@@ -106,13 +103,14 @@ class RealCloud:
         self._etcd_port.release()
 
     def start_apiserver(self) -> None:
-        """Starts kube-apiserver, on the same port each time, and returns when it is ready."""
+        """Start kube-apiserver, on the same port each time; return when it is ready."""
         apiserver = self._run("kube-apiserver", self._apiserver_flag_list())
         apiserver.wait_for_line("Serving securely", START_TIMEOUT)
         apiserver.wait_until(self._ready, "become ready", START_TIMEOUT)
 
     def stop_apiserver(self, *, crash: bool = False) -> None:
-        """Ends kube-apiserver by SIGTERM or, as a crash, by SIGKILL; its port refuses until the next start."""
+        """End kube-apiserver by SIGTERM or, as a crash, by SIGKILL; its port refuses connections until the next
+        start."""
         apiserver = self._processes.pop("kube-apiserver")
         if crash:
             apiserver.kill()
@@ -126,10 +124,8 @@ class RealCloud:
         self.start_apiserver()
 
     def replace(self, *, is_new: bool) -> None:
-        """Replace this cluster by another one with the same address and certificates, and an empty etcd.
-
-        Its versions exceed this one's: all of them, or (`is_new` is False) those of later writes.
-        """
+        """Replace this cluster with another one with the same address and certificates, and an empty etcd. Its versions
+        exceed this one's: all of them, or (`is_new` is False) those of later writes."""
         ahead = self._revision() + 200
         self.stop_apiserver(crash=True)
         self._processes.pop("etcd").kill()
@@ -157,7 +153,7 @@ class RealCloud:
         return found
 
     def client(self, credential: Credential | None = None, *, token: str = "") -> RestClient:
-        """A caller with this identity, closed by stop(); without credential and token it is anonymous."""
+        """Return a caller with this identity, closed by stop(); anonymous without credential and token."""
         files = None
         if credential:
             certificate, key = credential.write(self.folder, f"client-{len(self._clients)}")
@@ -169,17 +165,17 @@ class RealCloud:
         return client
 
     def admin_kubeconfig(self, server: str = "") -> Path:
-        """A kubeconfig of the group system:masters; `server` replaces the cloud's own URL."""
+        """Write a kubeconfig of the group system:masters; `server` replaces the cloud's own URL."""
         return self.kubeconfig("admin", self.authority.issue_admin(), server)
 
     def node_kubeconfig(self, node: str, server: str = "") -> Path:
-        """A kubeconfig with the identity of a node; `server` replaces the cloud's own URL."""
+        """Write a kubeconfig with the identity of a node; `server` replaces the cloud's own URL."""
         return self.kubeconfig(f"node-{node}", self.authority.issue_node(node), server)
 
     def kubeconfig(
         self, name: str, credential: Credential | None = None, server: str = "", token: str = ""
     ) -> Path:
-        """A kubeconfig `<name>.kubeconfig` in the folder, with this identity and the cloud's CA."""
+        """Write a kubeconfig `<name>.kubeconfig` in the folder, with this identity and the cloud's CA."""
         return write_kubeconfig(
             self.folder / f"{name}.kubeconfig",
             server or self.url,
@@ -189,7 +185,7 @@ class RealCloud:
         )
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
-        """A bound token of a service account, which is created if missing, because no controller does so here."""
+        """Return a bound token of a service account, which is created if missing, as no controller does so here."""
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         try:
             self.admin.post(accounts, {"metadata": {"name": service_account}})
@@ -209,7 +205,7 @@ class RealCloud:
     def kubectl(
         self, *args: str, stdin: str = "", kubeconfig: Path | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Runs kubectl, by default as admin; CalledProcessError carries its stderr as a note."""
+        """Run kubectl, by default as admin; CalledProcessError has its stderr as a note."""
         done = subprocess.run(
             self.kubectl_command(*args, kubeconfig=kubeconfig),
             input=stdin,
@@ -217,7 +213,7 @@ class RealCloud:
             text=True,
             timeout=KUBECTL_TIMEOUT,
             check=False,
-            # The home has a discovery cache and a person's preferences (kuberc), neither of which is this user's.
+            # HOME has a discovery cache and a user's preferences (kuberc); neither may affect the test.
             env={**os.environ, "HOME": str(self.folder), "KUBECONFIG": ""},
         )
         if check and done.returncode:
@@ -227,10 +223,8 @@ class RealCloud:
         return done
 
     def apply(self, manifests: str | Path | Iterable[Json]) -> str:
-        """`kubectl apply` a YAML text, a file or folder, or objects; return kubectl's output.
-
-        New kinds are then served.
-        """
+        """Run `kubectl apply` on a YAML text, a file or folder, or objects; return kubectl's output. New kinds are then
+        served."""
         if isinstance(manifests, Path):
             files = served(manifests) if manifests.is_dir() else [manifests]
             output = self.kubectl("apply", *(f"--filename={file}" for file in files)).stdout
@@ -241,20 +235,18 @@ class RealCloud:
         for name in re.findall(r"^customresourcedefinition\S*/(\S+) (?!unchanged)", output, re.MULTILINE):
             spec = self._wait_for(CRDS, name, partial(is_true, condition="Established"))["spec"]
             stored = next(version["name"] for version in spec["versions"] if version["storage"])
-            # A kube-apiserver takes some seconds to its first answer about a new kind; kubectl tries again.
+            # kube-apiserver needs some seconds until it serves a new kind; kubectl is retried.
             self.kubectl("get", "--raw", f"/apis/{spec['group']}/{stored}/{spec['names']['plural']}")
         return output
 
     def audit_mark(self) -> int:
-        """The current end of the audit log, for `audit(since=…)`."""
+        """Return the current end of the audit log, for `audit(since=…)`."""
         return self._audit_log.stat().st_size
 
     def audit(self, since: int = 0) -> list[AuditEvent]:
-        """The requests that reached the server since a mark.
-
-        A request is logged before it is handled (RequestReceived, ResponseStarted of a watch) and just after
-        its answer was sent (ResponseComplete): to count without waiting, count the stage RequestReceived.
-        """
+        """Return the requests that reached the server since a mark. A request is logged before it is handled
+        (RequestReceived, ResponseStarted of a watch) and just after its response was sent (ResponseComplete): to count
+        without waiting, count the stage RequestReceived."""
         with self._audit_log.open("rb") as log:
             return read_audit(log, since)
 
@@ -298,7 +290,7 @@ class RealCloud:
             f"--data-dir={self.folder / 'etcd'}",
             f"--listen-client-urls={client_url}",
             f"--advertise-client-urls={client_url}",
-            # No peer will ever call: any free port will do.
+            # Any free port: no peer connects.
             f"--listen-peer-urls=http://{LOOPBACK}:0",
             "--socket-reuse-port=true",
             "--unsafe-no-fsync",
@@ -317,7 +309,7 @@ class RealCloud:
             f"--client-ca-file={self.authority_file}",
             f"--kubelet-client-certificate={self.folder / 'kubelet-client.crt'}",
             f"--kubelet-client-key={self.folder / 'kubelet-client.key'}",
-            # No name server knows the nodes of tests.
+            # The nodes of tests have no DNS names.
             "--kubelet-preferred-address-types=InternalIP",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
@@ -326,7 +318,7 @@ class RealCloud:
             f"--service-account-key-file={self.folder / 'service-account.key'}",
             f"--audit-policy-file={self.folder / 'audit-policy.yaml'}",
             f"--audit-log-path={self._audit_log}",
-            # No rotation: marks are positions in one file.
+            # No rotation, as marks are positions in one file.
             "--audit-log-maxsize=0",
             *self._apiserver_flags,
         ]
@@ -337,11 +329,11 @@ class RealCloud:
             f"--controllers={','.join(self._controllers)}",
             f"--root-ca-file={self.authority_file}",
             f"--service-account-private-key-file={self.folder / 'service-account.key'}",
-            # The certificates of nodes, which only a test or the manager approves.
+            # Only a test or the manager approves certificates of nodes.
             f"--cluster-signing-cert-file={self.folder / 'signer.crt'}",
             f"--cluster-signing-key-file={self.folder / 'signer.key'}",
             "--leader-elect=false",
-            # No port of its own: no test asks it anything.
+            # No port: no test sends it requests.
             "--secure-port=0",
             *self._manager_flags_given,
         ]

@@ -1,7 +1,5 @@
-"""JSON over HTTP to a Kubernetes API, blocking: tests prepare a cluster with it, and check its state.
-
-It knows nothing of the product, so that a fault there cannot hide itself here.
-"""
+"""JSON over HTTP to a Kubernetes API, blocking: tests prepare a cluster with it, and check its state. It uses no code
+of the product, so that a bug there cannot hide itself here."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 ANSWER_TIMEOUT = 30.0
-"""Seconds to a complete answer: kube-apiserver on busy cores answers in one; its own time-out is 60."""
+"""Seconds for a complete response: kube-apiserver on busy cores takes one; its own time-out is 60."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Json:
-        """The body as a JSON object; raises ValueError when it is none."""
+        """Return the body as a JSON object; raises ValueError for anything else."""
         parsed = json.loads(self.body)
         if not isinstance(parsed, dict):
             raise ValueError(f"not a JSON object: {self.body[:256]!r}")
@@ -41,7 +39,7 @@ class Answer:
 
 
 class RestError(Exception):
-    """An answer with a status of 400 or more."""
+    """A response with a status of 400 or more."""
 
     def __init__(self, question: str, answer: Answer) -> None:
         super().__init__(f"{question}: {answer.status} {answer.body[:512].decode(errors='replace')}")
@@ -94,10 +92,8 @@ class RestClient:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request, and return its response whatever its status. A body that is not bytes is sent as JSON.
-
-        Like all methods, raises TimeoutError or another OSError if there is no response.
-        """
+        """Send a request; return its response whatever its status. A body other than bytes is sent as JSON. Like all
+        methods, raises TimeoutError or another OSError if there is no response."""
         sent = {**self._headers, "Content-Type": "application/json", **(headers or {})}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         with self._open(method, path, query, data, sent, urllib3.Timeout(ANSWER_TIMEOUT)) as response:
@@ -121,11 +117,8 @@ class RestClient:
     def watch(
         self, path: str, *, timeout: float, accept: str = "application/json", **query: str
     ) -> Generator[WatchEvent]:
-        """Events of a collection until the server ends the stream.
-
-        Raises TimeoutError after `timeout` quiet seconds, ConnectionError when the stream breaks off,
-        RestError when it is refused.
-        """
+        """Yield events of a collection until the server ends the stream. Raises TimeoutError after `timeout` quiet
+        seconds, ConnectionError when the stream breaks, RestError when it is refused."""
         patience = urllib3.Timeout(connect=ANSWER_TIMEOUT, read=timeout)
         headers = {**self._headers, "Accept": accept}
         with self._open("GET", path, {**query, "watch": "true"}, None, headers, patience) as response:
@@ -141,10 +134,8 @@ class RestClient:
     def wait_for(
         self, collection: str, name: str, condition: Callable[[Json], bool], *, timeout: float
     ) -> Json:
-        """Wait until an object of a collection exists and the condition holds, and return it; raises TimeoutError.
-
-        The condition is evaluated on the current state first, then on each change.
-        """
+        """Wait until an object of a collection exists and meets the condition; return it; raises TimeoutError. The
+        condition is evaluated on the current state first, then on each change."""
         deadline = time.monotonic() + timeout
         last: Json | None = None
         try:
@@ -178,7 +169,7 @@ class RestClient:
         headers: Mapping[str, str],
         timeout: urllib3.Timeout,
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """An answer whose body is still to be read; all that the network does wrong until then is an OSError."""
+        """Return a response whose body is unread; every network error until then is an OSError."""
         url = f"{self.server}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
             with self._pool.request(

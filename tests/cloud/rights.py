@@ -1,4 +1,4 @@
-"""Roles and who has them, as objects to apply."""
+"""Roles and bindings of RBAC, as objects to apply."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GROUP = "rbac.authorization.k8s.io"
 
 
 def account(namespace: str, name: str) -> Json:
-    """A service account, as the subject of a binding."""
+    """Return a service account as the subject of a binding."""
     return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
 
 
@@ -33,14 +33,14 @@ def role(name: str, rules: Iterable[Json], namespace: str = "") -> Json:
 
 
 def bound(role_name: str, *subjects: Json, name: str = "", namespace: str = "") -> Json:
-    """A binding that gives a role to these subjects; it is called as the role unless it has a name."""
+    """Return a binding of a role to these subjects; it has the role's name unless given one."""
     head = _head("RoleBinding", name or role_name, namespace)
     kind = head["kind"].removesuffix("Binding")
     return {**head, "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role_name}, "subjects": [*subjects]}
 
 
 def rights(name: str, rules: Iterable[Json], *subjects: Json, namespace: str = "") -> list[Json]:
-    """A role and its binding."""
+    """Return a role and its binding."""
     return [role(name, rules, namespace), bound(name, *subjects, namespace=namespace)]
 
 

@@ -1,4 +1,4 @@
-"""Sessions of HTTP/1.1 for clients that speak to a test's own cloud, with nothing in between."""
+"""HTTP/1.1 sessions for clients that call a test's own cloud directly."""
 
 from __future__ import annotations
 

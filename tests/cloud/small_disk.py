@@ -1,8 +1,6 @@
-"""A separate disk of a test that can be filled, emptied and made read-only, like a really full or worn-out disk.
-
-It is a tmpfs in the mount namespace of a helper process. No other process sees it, and it needs no root; it ends with
-the helper process, which ends with the test's own, even after a crash.
-"""
+"""A test's own disk that can be filled, emptied and made read-only, like a really full or worn-out disk. It is a tmpfs
+in the mount namespace of a helper process. No other process sees it, and it needs no root; it ends with the helper
+process, which ends with the test's process, even after a crash."""
 
 from __future__ import annotations
 
@@ -15,15 +13,16 @@ from typing import Self
 SIZE = 16 * 1024 * 1024
 """Bytes: SQLite's log alone takes 4 MB between two checkpoints."""
 HOLD = 'mount -t tmpfs -o "size=$1,mode=0700" small "$2" && echo mounted && exec cat'
-"""The program of the process: it waits for the end of its input."""
+"""The program of the helper process: it waits for the end of its input."""
 
 
 class NoNamespacesError(Exception):
-    """The machine does not let its users have namespaces of their own."""
+    """The machine does not permit user namespaces."""
 
 
 class SmallDisk:
-    """A context manager. The disk is at `folder` for programs whose command begins with `inside`, and for no other."""
+    """A disk as a context manager. It is at `folder` for programs whose command begins with `inside`, and for no
+    other."""
 
     def __init__(self, folder: Path, size: int = SIZE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -46,7 +45,7 @@ class SmallDisk:
         pid = str(self._holder.pid)
         self.inside = ("nsenter", "--target", pid, "--user", "--preserve-credentials", "--mount", "--")
         self.seen = Path(f"/proc/{pid}/root{folder.absolute()}")
-        """The path of its files for other processes. SQLite needs another one, because it resolves links textually."""
+        """The path of its files for other processes. SQLite needs another path, as it resolves links textually."""
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +68,7 @@ class SmallDisk:
             (self.seen / "filler").unlink()
 
     def make_read_only(self) -> None:
-        """subprocess.CalledProcessError while a program has a file of it open to write."""
+        """Remount read-only; subprocess.CalledProcessError while a program has a file open for writing."""
         self._remount("ro")
 
     def make_writable(self) -> None:

@@ -1,4 +1,4 @@
-"""Finding Go, and building each program once; the Go toolchain is a script here that builds in no time."""
+"""Finding Go, and building each program once; a script replaces the Go toolchain and builds at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ type Toolchain = Callable[..., Path]
 
 @pytest.fixture
 def toolchain(tmp_path: Path) -> Toolchain:
-    """Writes a fake `go` that prints its version, does something, and records what it was to build."""
+    """Write a fake `go` that prints its version, runs a script, and records the requested builds."""
 
     def write(answer: str = "go version go1.26.8 linux/amd64", action: str = "", folder: str = "bin") -> Path:
         program = tmp_path / folder / "go"
@@ -54,7 +54,7 @@ def toolchain(tmp_path: Path) -> Toolchain:
 
 @pytest.fixture
 def nothing_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Go on PATH or among the installed packages, and an empty cache."""
+    """Remove Go from PATH and from the installed packages, and use an empty cache."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("sys.path", [str(tmp_path / "site")])
@@ -78,13 +78,13 @@ def test_an_older_version_is_pinned_with_the_programs_but_etcd(version: str) -> 
     assert set(block[1].split()) == set(recipe.programs.values())
 
 
-def test_a_version_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_an_unknown_version_is_refused_with_the_known_ones() -> None:
     with pytest.raises(BuildError, match=r"no Kubernetes v1\.2\.3 to test with: there are v1\.30\.14, v1"):
         control_plane("v1.2.3")
 
 
 def test_helm_is_built_with_the_modules_of_the_control_plane() -> None:
-    """With the same modules, Go compiles them once."""
+    """With the same modules, Go compiles them only once."""
     modules = [re.search(r"^replace .*", text, re.MULTILINE | re.DOTALL) for text in (GO_MOD, HELM.go_mod)]
     assert modules[0]
     assert modules[1]
@@ -114,7 +114,7 @@ def test_only_missing_programs_are_built(
     toolchain: Toolchain, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def builds(folder: Path) -> list[str]:
-        """The packages that were built."""
+        """Return the packages that were built."""
         log = folder / "builds"
         return [line.split()[-1] for line in log.read_text().splitlines()] if log.exists() else []
 
@@ -141,5 +141,5 @@ def test_a_failed_build_leaves_no_program_and_is_reported(toolchain: Toolchain, 
     assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_the_lowest_go_is_that_of_the_module() -> None:
+def test_the_lowest_go_version_equals_that_in_go_mod() -> None:
     assert re.search(rf"^go {LOWEST_GO[0]}\.{LOWEST_GO[1]}\b", GO_MOD, re.MULTILINE)

@@ -23,7 +23,7 @@ def test_uses_none():
 
 
 def run_pytest(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A session of its own, with this project's settings."""
+    """Run a separate pytest session with this project's settings."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
         cwd=ROOT,
@@ -36,7 +36,7 @@ def run_pytest(*args: str, env: dict[str, str] | None = None) -> subprocess.Comp
 
 @pytest.fixture
 def sample(tmp_path: Path) -> Path:
-    """A test file with one test that needs the control plane without a marker, and one that does not need it."""
+    """Write a test file with one test that needs the control plane, without a marker, and one that does not."""
     path = tmp_path / "test_sample.py"
     path.write_text(WITHOUT_MARK)
     return path
@@ -62,7 +62,9 @@ def test_a_failing_build_stops_the_run_before_any_test(sample: Path, tmp_path: P
     assert run_pytest("-k", "none", *arguments, env=env).returncode == pytest.ExitCode.OK
 
 
-def test_a_test_of_real_processes_has_time(request: pytest.FixtureRequest, real_cloud: RealCloud) -> None:
+def test_a_test_of_real_processes_has_a_longer_timeout(
+    request: pytest.FixtureRequest, real_cloud: RealCloud
+) -> None:
     assert request.node.get_closest_marker("real")
     assert request.node.get_closest_marker("timeout").args == (REAL_TIMEOUT,)
     assert real_cloud.admin.request("GET", "/readyz").body == b"ok"

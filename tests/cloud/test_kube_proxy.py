@@ -1,4 +1,4 @@
-"""The endpoints that a recorded iptables leads to."""
+"""The endpoints in recorded iptables rules."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ REMOVED = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"
     [
         ("", {}),
         (FIRST, {"a/web": {"10.1.0.1:8080", "10.1.0.2:8080"}, "a/api:http": {"10.1.0.3:80"}}),
-        # What is not named again stays as it was.
+        # A chain that is not named again is unchanged.
         (FIRST + CHANGED, {"a/web": {"10.1.0.2:8080"}, "a/api:http": {"10.1.0.3:80"}}),
-        # What is still being written does not count.
+        # An incomplete write is ignored.
         (FIRST + REMOVED.removesuffix("COMMIT\n"), parse_endpoints(FIRST.splitlines())),
-        # A chain that nothing leads to does not count.
+        # A chain without a jump to it is ignored.
         (FIRST + REMOVED, {}),
     ],
 )
-def test_parse_endpoints(text: str, endpoints: Mapping[str, Set[str]]) -> None:
+def test_endpoints_are_parsed_from_iptables_rules(text: str, endpoints: Mapping[str, Set[str]]) -> None:
     assert parse_endpoints(text.splitlines()) == endpoints

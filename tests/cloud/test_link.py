@@ -14,14 +14,14 @@ from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 
 TIMEOUT = 10.0
-"""Seconds; for steps of milliseconds."""
+"""Seconds to wait for steps that take milliseconds."""
 QUIET = 0.15
 """Seconds in which no byte may arrive: many times the delay of an open link."""
 
 
 @pytest.fixture
 def server() -> Iterator[socket.socket]:
-    """A listening socket; tests accept and answer themselves."""
+    """Return a listening socket; tests accept and respond themselves."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         listener.settimeout(TIMEOUT)
         yield listener
@@ -35,7 +35,7 @@ def wire(server: socket.socket, link: OpenLink) -> Link:
 
 @contextlib.contextmanager
 def connected(wire: Link, server: socket.socket) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Both ends of a connection through the link: the client's, the server's."""
+    """Return both ends of a connection through the link: the client's, the server's."""
     with socket.create_connection((wire.host, wire.port), TIMEOUT) as client:
         accepted, _ = server.accept()
         with accepted:
@@ -52,7 +52,7 @@ def receive(end: socket.socket, size: int) -> bytes:
 
 
 def is_quiet(end: socket.socket, seconds: float = QUIET) -> bool:
-    """Whether nothing comes, no byte, FIN or RST, for a while."""
+    """Return True if nothing arrives, no byte, FIN or RST, for some time."""
     end.settimeout(seconds)
     try:
         end.recv(1)
@@ -64,7 +64,7 @@ def is_quiet(end: socket.socket, seconds: float = QUIET) -> bool:
         end.settimeout(TIMEOUT)
 
 
-def test_in_a_black_hole_connections_stay_open_and_nothing_moves(wire: Link, server: socket.socket) -> None:
+def test_a_black_hole_leaves_connections_open_and_forwards_nothing(wire: Link, server: socket.socket) -> None:
     with connected(wire, server) as (client, served):
         wire.black_hole()
         client.sendall(b"up")
@@ -108,11 +108,11 @@ def test_a_black_hole_hides_the_end_of_a_connection(wire: Link, server: socket.s
 def test_delay_applies_to_each_direction_and_does_not_add_up(wire: Link, server: socket.socket) -> None:
     delay = 0.1
     wire.carry(delay=delay)
-    # Bytes that are sent one after the other: were each delayed by itself, a busy machine would be no excuse.
+    # Bytes sent one after the other: separate delays would add up far beyond what a busy machine explains.
     sent = 50
     with connected(wire, server) as (client, served):
         start = time.monotonic()
-        for number in range(sent):  # one after the other, all under way together
+        for number in range(sent):  # sent one after the other, all in flight together
             client.sendall(bytes([number]))
         assert receive(served, sent) == bytes(range(sent))
         there = time.monotonic() - start

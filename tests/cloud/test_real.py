@@ -7,7 +7,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.versions import chosen
 
 
-def test_it_is_of_the_chosen_version(real_cloud: RealCloud) -> None:
+def test_the_control_plane_has_the_chosen_version(real_cloud: RealCloud) -> None:
     version = chosen()
     assert real_cloud.admin.get("/version")["gitVersion"] == version
     client = real_cloud.kubectl("version", "--client", "-o=yaml").stdout

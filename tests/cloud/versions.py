@@ -1,4 +1,4 @@
-"""The Kubernetes version of the tests, and the tests that an older version excludes, with the reasons."""
+"""The Kubernetes version of the tests, and the tests excluded with an older version, with the reasons."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ OF_THE_PINNED = {
 }
 """Paths of tests that compare the hub only with the pinned version, with the reason."""
 NEWER_MANIFESTS = {"autonomy-endpoints.yaml": 36}
-"""Manifests of kinds that only a Kubernetes of this minor version and later serves."""
+"""Manifests of kinds that exist only from this minor version of Kubernetes."""
 
 
 def chosen() -> str:
-    """The version that TESTCLOUD names, or the pinned one, as in `v1.36.3`."""
+    """Return the version in TESTCLOUD, or the pinned one, as in `v1.36.3`."""
     return required_version(control_plane(chosen_version()).go_mod)
 
 
 def node_minor() -> int:
-    """The minor version of kubelet and kube-proxy."""
+    """Return the minor version of kubelet and kube-proxy."""
     return minor_of(required_version(control_plane(chosen_node_version()).go_mod))
 
 
 def minor_of(version: str) -> int:
-    """The 36 of `v1.36.3`."""
+    """Return the 36 of `v1.36.3`."""
     return int(version.split(".")[1])
 
 
 def served(folder: Path) -> list[Path]:
-    """The manifests of a folder whose kinds the chosen version serves."""
+    """Return the manifests of a folder whose kinds the chosen version serves."""
     minor = minor_of(chosen())
     return [each for each in sorted(folder.glob("*.yaml")) if minor >= NEWER_MANIFESTS.get(each.name, 0)]
 
 
 def why_left_out(item: pytest.Item) -> str:
-    """Why a test of the real control plane does not run with the chosen version; "" where it does."""
+    """Return why a test of the real control plane is excluded with the chosen version; "" if it runs."""
     if chosen() == required_version(control_plane(PINNED).go_mod):
         return ""
     for source, why in OF_THE_PINNED.items():

@@ -1,1 +1,1 @@
-"""Tests of `configmaps`: the hub reads what users edit as its comments say."""
+"""Tests of `configmaps`: the hub parses the shipped files as their comments say."""

@@ -15,34 +15,34 @@ from addons.rules.table import OFF_IN_CLOUD_MODE, parse_rules
 SHIPPED = Path(__file__).parents[2] / "configmaps" / "yurt-hub-cfg.yaml"
 
 
-def data_of_it() -> dict[str, str]:
+def shipped_data() -> dict[str, str]:
     data: dict[str, str] = yaml.safe_load(SHIPPED.read_text())["data"]
     return data
 
 
-def examples_in_it() -> list[tuple[str, str]]:
-    """Every commented line of the shipped ConfigMap that would be a key of it."""
+def shipped_examples() -> list[tuple[str, str]]:
+    """Return every commented line of the shipped ConfigMap that would be a key in it."""
     found = re.findall(r"^  #   ([a-z_]+: \".*\")$", SHIPPED.read_text(), re.MULTILINE)
     return [item for line in found for item in yaml.safe_load(line).items()]
 
 
-def test_as_shipped_it_is_the_defaults() -> None:
+def test_the_shipped_configmap_equals_the_defaults() -> None:
     shipped = yaml.safe_load(SHIPPED.read_text())
     assert (shipped["kind"], shipped["metadata"]["namespace"]) == ("ConfigMap", "kube-system")
     assert shipped["metadata"]["labels"] == {"openyurt.io/configmap-name": shipped["metadata"]["name"]}
-    rules = parse_rules(data_of_it())
+    rules = parse_rules(shipped_data())
     assert rules.problems.named == ()
     assert rules.digest == parse_rules(None).digest
 
 
-def test_it_shows_every_key_with_an_example() -> None:
+def test_the_shipped_configmap_shows_every_key_with_an_example() -> None:
     others = {"cache_agents", "offline_leases", "pool_resources"}
-    assert set(data_of_it()) == others | {filter_.name for filter_ in FILTERS}
-    assert {key.removeprefix("filter_") for key, _ in examples_in_it()} == set(data_of_it())
+    assert set(shipped_data()) == others | {filter_.name for filter_ in FILTERS}
+    assert {key.removeprefix("filter_") for key, _ in shipped_examples()} == set(shipped_data())
 
 
-@pytest.mark.parametrize(("key", "value"), examples_in_it())
-def test_each_example_applies(key: str, value: str) -> None:
+@pytest.mark.parametrize(("key", "value"), shipped_examples())
+def test_each_example_in_the_shipped_configmap_is_valid(key: str, value: str) -> None:
     rules = parse_rules({key: value})
     assert rules.problems.named == ()
     assert rules.digest != parse_rules(None).digest, "it changes something"

@@ -1,4 +1,4 @@
-"""Certificates are asked for, and answered, without the pauses of a real cluster."""
+"""Remove the pauses of a real cluster from certificate requests."""
 
 from __future__ import annotations
 

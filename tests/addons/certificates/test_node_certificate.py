@@ -1,4 +1,4 @@
-"""The certificate of the node, and those that clients show."""
+"""The node's own client certificate, and the client certificates that the hub verifies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ async def running(made: NodeCertificate, cloud: SigningCluster) -> AsyncIterator
         yield
 
 
-async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, bootstrap: Path) -> None:
+async def test_the_token_requests_the_first_certificate_and_the_node_renews_it(
+    tmp_path: Path, bootstrap: Path
+) -> None:
     cloud = SigningCluster()
     cloud.life = timedelta(seconds=2)
     made = NodeCertificate(bootstrap, "n1", tmp_path)
@@ -128,9 +130,9 @@ def test_without_a_certificate_the_bootstrap_token_is_the_credential(tmp_path: P
     assert saved_credentials(load_kubeconfig(bootstrap), tmp_path).user.bearer == "Bearer a.b"
 
 
-async def test_requests_with_the_hubs_identity_wait_for_it() -> None:
+async def test_requests_with_the_hubs_identity_wait_for_the_certificate() -> None:
     class Opened:
-        """A session that counts its requests."""
+        """Count the requests of a session."""
 
         count = 0
 
@@ -178,13 +180,15 @@ CLIENT_CA, FOREIGN = Authority(), Authority("foreign CA")
         ("system:node:a,b/6.6.6.6", ["system:nodes"], ""),
     ],
 )
-def test_a_node_is_a_name_and_a_group(user: str, groups: list[str], node: str) -> None:
+def test_a_certificate_names_a_node_only_with_the_node_user_name_and_group(
+    user: str, groups: list[str], node: str
+) -> None:
     issued = CLIENT_CA.issue_client(user, groups)
     assert node_of(x509.load_pem_x509_certificate(issued.certificate)) == node
 
 
 @pytest.mark.parametrize(("authority", "expected"), [(CLIENT_CA, True), (FOREIGN, False), (None, False)])
-def test_a_certificate_counts_when_the_clusters_ca_has_signed_it(
+def test_a_client_certificate_is_verified_only_if_signed_by_the_clusters_ca(
     authority: Authority | None, expected: bool, tmp_path: Path
 ) -> None:
     own = own_certificate(tmp_path, ["127.0.0.1"])
@@ -194,8 +198,8 @@ def test_a_certificate_counts_when_the_clusters_ca_has_signed_it(
     assert is_verified(server) is expected
 
 
-def test_connections_that_show_the_same_share_a_context(tmp_path: Path) -> None:
-    """A context costs as much memory as the rest of a connection."""
+def test_connections_with_the_same_certificate_share_a_tls_context(tmp_path: Path) -> None:
+    """A TLS context takes as much memory as the rest of a connection."""
     authority = x509.load_pem_x509_certificate(CLIENT_CA.certificate)
     own_certificate(tmp_path, ["127.0.0.1"])
     own = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
@@ -206,7 +210,7 @@ def test_connections_that_show_the_same_share_a_context(tmp_path: Path) -> None:
     assert server_side(own, [authority]).get_context() is not shared, "the operator has put another one there"
 
 
-def test_few_contexts_are_remembered(tmp_path: Path) -> None:
+def test_the_number_of_cached_tls_contexts_is_bounded(tmp_path: Path) -> None:
     for number in range(2 * CONTEXTS):
         own = own_certificate(tmp_path, [f"127.0.0.{number}"])
         last = server_side(own, []).get_context()

@@ -1,4 +1,4 @@
-"""A certificate that the cluster signs: the request, its refusals, and when it is asked for again."""
+"""A certificate that the cluster signs: the signing request, its denial, and the renewal."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from tests.support.background import beside
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 PATIENCE = 20.0
-"""Seconds that a test waits for what takes some milliseconds."""
+"""Seconds that a test waits for an event that takes milliseconds."""
 
 
 class Cluster(SigningCluster):
-    """The port is called by these addresses, too."""
+    """A signing cluster for a node whose hub is also called by these addresses."""
 
     also: tuple[str, ...] = ()
 
@@ -100,7 +100,7 @@ async def test_a_certificate_is_requested_once_wanted_and_reused_after_a_restart
         assert len(cluster.callers) == 1
 
 
-async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
+async def test_a_certificate_is_renewed_before_it_expires(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.life = timedelta(seconds=3)
     async with running(cluster, tmp_path) as made:
@@ -114,7 +114,7 @@ async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", [[], {}, {"status": "ok"}, {"status": {"addresses": ["a"]}}, None])
-async def test_whatever_a_server_answers_a_certificate_is_asked_for_again(
+async def test_a_certificate_is_requested_again_after_any_server_error(
     tmp_path: Path, document: object
 ) -> None:
     cluster = Cluster()
@@ -147,7 +147,7 @@ async def test_a_serving_certificate_is_renewed_after_two_thirds_of_its_lifetime
         assert timedelta(minutes=59) < left < timedelta(minutes=61)
 
 
-async def test_another_address_of_the_node_needs_another_certificate(tmp_path: Path) -> None:
+async def test_a_new_address_of_the_node_requests_a_new_certificate(tmp_path: Path) -> None:
     cluster = Cluster()
     async with running(cluster, tmp_path) as made:
         made.certificate.want(True)
@@ -160,7 +160,7 @@ async def test_another_address_of_the_node_needs_another_certificate(tmp_path: P
         assert names_of(found.certificate) == ("10.0.0.2",)
 
 
-async def test_a_denial_is_logged_and_asked_again_later(
+async def test_a_denied_request_is_logged_and_repeated_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster()
@@ -182,7 +182,7 @@ async def test_a_mismatched_certificate_and_key_are_replaced(tmp_path: Path) -> 
         assert await made.next() == ""
 
 
-async def test_a_life_that_began_before_it_came_is_not_renewed_at_once() -> None:
+async def test_a_backdated_certificate_is_not_renewed_at_once() -> None:
     """kube-controller-manager lets a certificate begin 5 minutes before it signs, however short its life."""
     ends = datetime.now(UTC) + timedelta(seconds=90)
     request = base64.b64decode(client_request("n1", KEY)["spec"]["request"])
@@ -193,7 +193,7 @@ async def test_a_life_that_began_before_it_came_is_not_renewed_at_once() -> None
     assert renewal_of(certificate, now, 0.9) < ends + timedelta(seconds=30)
 
 
-async def test_a_new_certificate_that_is_not_in_date_blames_the_clock(
+async def test_a_new_certificate_outside_its_validity_is_reported_as_a_clock_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = datetime.now(UTC) + timedelta(days=400)
@@ -226,7 +226,7 @@ async def test_a_certificate_is_requested_as_soon_as_the_cloud_is_back(
         assert await made.next()
 
 
-async def test_a_certificate_names_the_further_addresses_that_the_cluster_signs(
+async def test_a_certificate_names_the_additional_addresses_that_the_cluster_signs(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster()
@@ -249,7 +249,7 @@ async def ignore(_why: str) -> None:
 
 
 class Signer:
-    """The cluster: takes a request, and answers it at the second look."""
+    """A cluster that accepts a signing request and answers it at the second poll."""
 
     def __init__(self, **answer: Any) -> None:
         self.answer = answer
@@ -266,7 +266,7 @@ class Signer:
         return {"status": self.answer if self.looks > 1 else {}}
 
 
-async def test_the_request_is_a_kubelets() -> None:
+async def test_the_signing_request_for_a_serving_certificate_equals_kubelets() -> None:
     names = ("10.0.0.1", "n1.example")
     signer = Signer(certificate=base64.b64encode(b"signed").decode())
     assert (
@@ -284,7 +284,7 @@ async def test_the_request_is_a_kubelets() -> None:
     assert certificate.public_key() == KEY.public_key()
 
 
-async def test_the_request_for_the_nodes_identity_is_a_kubelets() -> None:
+async def test_the_signing_request_for_the_nodes_identity_equals_kubelets() -> None:
     request = client_request("n1", KEY)
     assert "annotations" not in request["metadata"], "it is nothing for the manager"
     assert request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client-kubelet"
@@ -326,13 +326,13 @@ async def test_a_pending_signing_request_is_reported_once_and_polled_until_it_is
     assert notified == ["certificate request edgehub-peer-n1-x7 is pending: it needs an approval"]
 
 
-async def test_after_a_day_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pending_request_is_abandoned_after_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "REQUEST_LIFE", 0.05)
     with pytest.raises(SigningFailed, match="was not answered for a day"):
         await signed_certificate(ScriptedClient(Signer()), client_request("n1", KEY), ignore)
 
 
-async def test_the_names_are_those_of_the_node() -> None:
+async def test_the_certificate_names_are_the_nodes_names_and_addresses() -> None:
     named = {"n1": "Hostname", "10.0.0.1": "InternalIP", "n1.example": "ExternalDNS", "fe80::1": "InternalIP"}
     addresses = [{"type": kind, "address": name} for name, kind in named.items()]
     client = ScriptedClient(lambda _: {"status": {"addresses": addresses}})
@@ -341,10 +341,10 @@ async def test_the_names_are_those_of_the_node() -> None:
         await node_names(ScriptedClient(lambda _: {}), "n1")
 
 
-# -- what the operators get to read --------------------------------------------------------------------------------
+# -- Events for operators ------------------------------------------------------------------------------------------
 
 
-def test_a_reason_that_comes_again_makes_the_same_event() -> None:
+def test_a_repeated_reason_updates_the_same_event() -> None:
     first, later = (
         event_of("n1", "of this node", "it is denied", datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2)
     )

@@ -1,4 +1,4 @@
-"""The certificates of the hub's own ports: made, stored, renewed, and presented in a handshake."""
+"""The certificates of the hub's own ports: issued, stored, renewed, and presented in a handshake."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ AUTHORITY = Authority()
 ADDRESSES = ("127.0.0.1", "10.0.0.5")
 
 
-async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
+async def test_an_expiring_certificate_is_renewed_in_a_running_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub once made its certificate at the start only, so it expired under a hub that ran for a year."""
+    """The hub once issued its certificate only at its start, so it expired in a hub that ran for a year."""
     monkeypatch.setattr(module, "CHECK_INTERVAL", 0.01)
     made = OwnCertificate(tmp_path)
     with monkeypatch.context() as patch:
@@ -60,7 +60,7 @@ async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
     assert (tmp_path / "ca.crt").read_bytes() == authority, "pods need no new CA"
 
 
-async def test_another_address_is_served_soon(tmp_path: Path) -> None:
+async def test_a_new_address_is_added_to_the_served_certificate(tmp_path: Path) -> None:
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
     assert not completes(tmp_path, made.current(), "10.0.0.6")
@@ -70,7 +70,7 @@ async def test_another_address_is_served_soon(tmp_path: Path) -> None:
     assert not completes(tmp_path, made.current(), "10.0.0.5")
 
 
-async def test_a_certificate_of_the_future_is_signed_again(
+async def test_a_certificate_that_is_not_yet_valid_is_issued_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = OwnCertificate(tmp_path)
@@ -83,7 +83,7 @@ async def test_a_certificate_of_the_future_is_signed_again(
     assert made.current().certificate.not_valid_before_utc < first.not_valid_before_utc
 
 
-async def test_without_a_folder_the_first_certificate_is_made_elsewhere(
+async def test_an_unwritable_folder_moves_the_certificate_to_a_temporary_folder(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "pki").write_text("a file")
@@ -93,7 +93,7 @@ async def test_without_a_folder_the_first_certificate_is_made_elsewhere(
     assert completes(made._folder, made.current(), "127.0.0.1")
 
 
-async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
+async def test_a_failed_renewal_retains_the_certificate_and_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No pod trusts the CA of another folder."""
@@ -114,7 +114,7 @@ async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
 
 
 class Asked:
-    """The certificates that the cluster has signed so far."""
+    """A requested certificate whose cluster signs when the test says so."""
 
     def __init__(self) -> None:
         self.current: Pair | None = None
@@ -147,7 +147,7 @@ def test_the_tls_port_presents_the_certificate_that_matches_the_called_name(
     assert port.shown_to(called) is (signed if is_clusters else local)
 
 
-def test_pods_are_pointed_only_where_they_can_verify_the_hub(tmp_path: Path) -> None:
+def test_pods_get_the_hubs_address_only_if_they_can_verify_its_certificate(tmp_path: Path) -> None:
     local, asked, hosts = own_certificate(tmp_path, ["127.0.0.1"]), Asked(), ("169.254.2.1", "fd00::2:1")
     assert TlsPortCertificate(lambda: local).trusted_hosts(hosts) == hosts, "the operator gives pods the CA"
     port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
@@ -158,7 +158,7 @@ def test_pods_are_pointed_only_where_they_can_verify_the_hub(tmp_path: Path) -> 
     assert port.trusted_hosts(hosts) == ("169.254.2.1",), "a renewal that is late changes no address"
 
 
-def test_the_expiry_of_the_tls_port_is_that_of_the_certificate_for_pods(tmp_path: Path) -> None:
+def test_the_tls_port_reports_the_expiry_of_the_certificate_for_pods(tmp_path: Path) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
     port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
     assert port.expiry() == local.expiry()
@@ -186,7 +186,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def completes(folder: Path, made: Certificate, name: str = "127.0.0.1") -> bool:
-    """Whether a client that trusts the folder's CA, by OpenSSL's strict rules, completes a handshake."""
+    """Return True if a client that trusts the folder's CA, by OpenSSL's strict rules, completes a handshake."""
     server = SSL.Context(SSL.TLS_SERVER_METHOD)
     try:
         made.use_in(server)
@@ -206,7 +206,7 @@ def test_a_handshake_for_an_uncertified_name_fails(folder: Path, name: str) -> N
     assert not completes(folder, own_certificate(folder, SERVED), name)
 
 
-def test_it_is_a_certificate_for_servers_signed_by_the_local_ca(folder: Path) -> None:
+def test_the_serving_certificate_is_for_servers_and_signed_by_the_local_ca(folder: Path) -> None:
     def load(folder: Path, name: str) -> x509.Certificate:
         return x509.load_pem_x509_certificate((folder / name).read_bytes())
 
@@ -250,7 +250,7 @@ def test_a_fifo_at_the_path_of_a_file_is_replaced_and_does_not_block_the_start(
     assert completes(folder, own_certificate(folder, SERVED))
 
 
-def test_another_address_makes_a_new_certificate_of_the_same_ca(folder: Path) -> None:
+def test_another_address_issues_a_new_certificate_by_the_same_ca(folder: Path) -> None:
     own_certificate(folder, SERVED)
     before = contents(folder)
     made = own_certificate(folder, [*SERVED, "10.0.0.6"])
@@ -260,7 +260,7 @@ def test_another_address_makes_a_new_certificate_of_the_same_ca(folder: Path) ->
 
 
 @pytest.mark.parametrize(("days", "renewed"), [(RENEW_DAYS - 1, True), (RENEW_DAYS + 1, False)])
-def test_it_is_renewed_in_time(
+def test_a_stored_certificate_is_renewed_before_it_expires(
     folder: Path, monkeypatch: pytest.MonkeyPatch, days: int, renewed: bool
 ) -> None:
     with monkeypatch.context() as patch:
@@ -284,8 +284,8 @@ def test_a_missing_or_truncated_file_is_replaced(folder: Path, name: str, conten
 
 
 @pytest.mark.parametrize("name", ["serving.key", "ca.key"])
-def test_a_key_that_belongs_to_another_certificate_is_mended(folder: Path, name: str) -> None:
-    """A stop between the two files of a pair leaves the new key with the old certificate."""
+def test_a_key_of_another_certificate_is_replaced(folder: Path, name: str) -> None:
+    """A crash between the two files of a pair leaves the new key with the old certificate."""
 
     def new_key() -> bytes:
         return ec.generate_private_key(ec.SECP256R1()).private_bytes(
@@ -305,7 +305,7 @@ def test_a_certificate_of_another_ca_is_replaced(folder: Path) -> None:
     assert completes(folder, own_certificate(folder, SERVED))
 
 
-def test_a_ca_key_of_another_kind_is_none_of_ours(folder: Path) -> None:
+def test_a_ca_key_of_another_algorithm_is_replaced(folder: Path) -> None:
     own_certificate(folder, SERVED)
     other = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -330,14 +330,14 @@ def test_the_operators_certificate_is_used_as_it_is_at_each_connection(tmp_path:
     assert completes(tmp_path, made, "10.0.0.9"), "it was rotated"
 
 
-def test_files_that_are_no_certificate_are_an_error_of_openssl(tmp_path: Path) -> None:
+def test_files_without_a_certificate_raise_an_openssl_error(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("garbage")
     with pytest.raises(SSL.Error):
         ServingCertificate(tmp_path / "x", tmp_path / "x").use_in(SSL.Context(SSL.TLS_SERVER_METHOD))
 
 
-def test_a_planted_draft_gets_no_key(tmp_path: Path) -> None:
-    """A former writer of the folder has left a link at the path of the key's draft."""
+def test_a_symbolic_link_at_the_temporary_file_gets_no_key(tmp_path: Path) -> None:
+    """A former owner of the folder has left a symbolic link at the path of the key's temporary file."""
     (tmp_path / "theirs").write_text("")
     folder = tmp_path / "pki"
     folder.mkdir()
@@ -350,7 +350,7 @@ def test_a_planted_draft_gets_no_key(tmp_path: Path) -> None:
         assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
 
 
-async def test_the_operators_files_are_there_at_once(tmp_path: Path) -> None:
+async def test_the_operators_certificate_is_served_without_a_signing_request(tmp_path: Path) -> None:
     own_certificate(tmp_path, ["10.0.0.1"])
     given = StaticCertificate(ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key"))
     given.want(True)

@@ -1,1 +1,1 @@
-"""Tests of `addons.filters`, laid out as the sources are; `samples` has the objects and the world that they share."""
+"""Tests of `addons.filters`, laid out as the sources are; `support` has the objects and the inputs that they share."""

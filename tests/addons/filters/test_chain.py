@@ -1,4 +1,4 @@
-"""The chain of filters: its order, the contract of each filter, and filters from other packages in it."""
+"""The filter chain: its order, the contract of each filter, and plugin filters in it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HTTPS = {"name": "https", "protocol": "TCP", "port": 6443}
 
 
 def run(names: list[str], sample: Sample, world: World, encoding: Encoding) -> tuple[ChainVerdict, list[str]]:
-    """The chain of these filters in this order, and the addresses that are left."""
+    """Run the chain of these filters in this order; return the remaining addresses."""
     chain = [each for name in names for each in FILTERS if each.name == name]
     obj = sample.build(encoding)
     verdict = apply_chain(chain, obj, world)
@@ -68,7 +68,7 @@ def test_the_order_is_fixed() -> None:
     ]
 
 
-def test_no_filter_of_an_unknown_name() -> None:
+def test_an_unknown_filter_name_has_no_filter() -> None:
     assert "ingresscontroller" not in [each.name for each in FILTERS]
 
 
@@ -105,8 +105,8 @@ KUBERNETES = endpoint_slice(
 )
 
 
-def test_the_hubs_own_endpoint_is_not_removed_again(encoding: Encoding) -> None:
-    """Filters that remove endpoints run before those that put in the hub's address."""
+def test_filters_do_not_remove_the_hubs_own_endpoint(encoding: Encoding) -> None:
+    """Filters that remove endpoints run before those that add the hub's address."""
     world = World(
         services={("default", "kubernetes"): {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
     )
@@ -116,7 +116,7 @@ def test_the_hubs_own_endpoint_is_not_removed_again(encoding: Encoding) -> None:
     assert NAMES.index("servicetopology") < NAMES.index("forwardkubesvctraffic")
 
 
-def test_the_pool_does_not_take_the_local_endpoint_away_again(encoding: Encoding) -> None:
+def test_pool_filters_do_not_remove_the_local_endpoint(encoding: Encoding) -> None:
     world = World(services={("default", "kubernetes"): {}}, pools={"p1": frozenset({"n1"})}, pool="p1")
     annotations = KUBERNETES.content["metadata"]["annotations"]
     sample = endpoints(subset({"192.0.2.1": None}), name="kubernetes", annotations=annotations)
@@ -126,7 +126,7 @@ def test_the_pool_does_not_take_the_local_endpoint_away_again(encoding: Encoding
 
 
 def test_localendpoint_overrides_the_address_of_forwardkubesvctraffic(encoding: Encoding) -> None:
-    """So localendpoint must run after forwardkubesvctraffic."""
+    """For this, localendpoint runs after forwardkubesvctraffic."""
     built_in, asked = ["forwardkubesvctraffic"], ["localendpoint"]
     assert run(built_in + asked, KUBERNETES, World(), encoding)[1] == ["169.254.20.11"]
     assert run(asked + built_in, KUBERNETES, World(), encoding)[1] == ["169.254.2.1"]
@@ -144,7 +144,7 @@ KINDS = {
 
 
 @EACH
-def test_its_name_and_its_defaults_can_be_written_in_a_rule(filter_: Filter) -> None:
+def test_each_filters_name_and_defaults_are_valid_in_a_rule(filter_: Filter) -> None:
     assert filter_.name.isascii()
     assert filter_.name.isalpha()
     assert filter_.name.islower()
@@ -154,12 +154,12 @@ def test_its_name_and_its_defaults_can_be_written_in_a_rule(filter_: Filter) -> 
 
 
 @EACH
-def test_its_reasons_can_be_labels_of_a_metric(filter_: Filter) -> None:
+def test_each_filters_reasons_are_valid_metric_labels(filter_: Filter) -> None:
     assert all(reason.replace("-", "").isalpha() and reason.islower() for reason in filter_.reasons)
 
 
 @EACH
-def test_each_filter_keeps_an_object_without_fields(filter_: Filter, encoding: Encoding) -> None:
+def test_each_filter_accepts_an_object_without_fields(filter_: Filter, encoding: Encoding) -> None:
     for resource in filter_.resources:
         group, _ = resource
         nothing = Sample(f"{group}/v1" if group else "v1", KINDS[resource], {"metadata": {}})
@@ -172,7 +172,7 @@ def test_each_filter_keeps_an_object_without_fields(filter_: Filter, encoding: E
     [None, 7, "x", [7], [None], {"a": 7}, [{"addresses": 7, "conditions": "x", "env": 3}], [["x"]]],
     ids=repr,
 )
-def test_each_filter_keeps_json_with_fields_of_the_wrong_types(filter_: Filter, garbage: object) -> None:
+def test_each_filter_accepts_json_with_fields_of_the_wrong_types(filter_: Filter, garbage: object) -> None:
     fields = ("spec", "endpoints", "subsets", "ports", "data", "addressType")
     for resource in filter_.resources:
         group, _ = resource
@@ -218,7 +218,7 @@ def test_a_filter_with_an_incomplete_declaration_is_refused(said: dict[str, Any]
         made(**said)
 
 
-def test_a_filter_can_decide() -> None:
+def test_a_plugin_without_a_method_apply_is_refused() -> None:
     hiding = Hiding()
     said = ("name", "resources", "components", "verbs", "reasons")
     lame = type("Lame", (), {each: getattr(hiding, each) for each in said})
@@ -227,11 +227,11 @@ def test_a_filter_can_decide() -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_no_filter_of_the_hub_has_a_name_of_a_plugin(name: str) -> None:
+def test_no_builtin_filter_has_a_name_of_a_plugin(name: str) -> None:
     assert not is_plugin_name(name)
 
 
-def test_two_are_the_same_while_their_code_is() -> None:
+def test_two_plugins_are_equal_if_their_code_digests_are() -> None:
     assert made() == made(hidden="other"), "the digest speaks for the code"
     assert made() != plugin_of(Hiding(), "another digest")
     assert repr(made()) == repr(made(reasons=frozenset({"shown", "hidden", "more"}))), (
@@ -286,7 +286,7 @@ def test_a_filter_without_a_valid_position_is_refused(added: list[dict[str, Any]
         in_order(FILTERS, [made(**said) for said in added])
 
 
-def test_a_plugin_is_a_filter() -> None:
+def test_a_plugin_implements_the_filter_protocol() -> None:
     found = made()
     assert {found: 1}[replace(found)] == 1, "chains of filters are keys"
     assert cast(Any, found.code).name == found.name

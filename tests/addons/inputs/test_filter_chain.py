@@ -25,7 +25,7 @@ RESOURCE = "test-services"
 
 
 class RecordedInputs:
-    """Inputs that remember what they were asked."""
+    """Inputs that record the reads."""
 
     def __init__(self, pending: bool) -> None:
         self.reads: set[object] = set()
@@ -36,7 +36,7 @@ class RecordedInputs:
 
 
 class Saying:
-    """A filter that asks for one Service, and says what it was made to."""
+    """A filter that reads one Service and returns a given verdict, or raises a given error."""
 
     resources = frozenset({("", "services")})
     components = verbs = reasons = frozenset[str]()
@@ -116,10 +116,10 @@ def test_an_object_that_a_filter_cannot_judge_is_hidden_and_counted(
     assert "default/web" in caplog.text
 
 
-def test_objects_that_cannot_be_judged_are_one_line_a_minute(
+def test_objects_that_a_filter_cannot_judge_are_logged_once_a_minute(
     item: Item, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Half a million of them took five minutes of the event loop, and a gigabyte of the log."""
+    """Half a million such objects once took five minutes of the event loop and a gigabyte of log."""
     before, broken = hidden(), chain(Saying(RuntimeError("broken")))
     for _ in range(100):
         broken.evaluate(item)
@@ -134,7 +134,7 @@ def test_an_object_that_cannot_be_read_is_hidden_and_counted(item: Item, raw: by
     assert hidden() == before + 1
 
 
-def test_a_change_that_cannot_be_written_hides_the_object(
+def test_an_object_whose_change_cannot_be_encoded_is_hidden(
     item: Item, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Any) -> bytes:
@@ -164,7 +164,7 @@ FIRST = {TRIGGERS[0]: "1"}
         (FIRST, FIRST | {"node": "n2"}, False),
     ],
 )
-def test_a_change_that_only_triggers_is_recognized(
+def test_a_change_of_the_trigger_annotation_alone_is_recognized(
     encoding: Encoding, before: dict[str, str], after: dict[str, str], only: bool
 ) -> None:
     def sliced(version: int, encoding: Encoding, **content: Any) -> Item:

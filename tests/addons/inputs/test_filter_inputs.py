@@ -1,4 +1,4 @@
-"""The inputs that filters get, from stores filled by hand, and the notifications of changed inputs."""
+"""The inputs of filters, from stores filled by the test, and the notifications of changed inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WEB = ("default", "web")
 
 
 BUCKETS_NAME = "nodelabels"
-"""The manager's ConfigMap of node labels. Empty unless a test fills it."""
+"""The ConfigMap in which the manager publishes node labels. Empty unless a test fills it."""
 
 
 def in_pool(name: str, pool: str, version: int = 1) -> Json:
@@ -37,7 +37,7 @@ def in_pool(name: str, pool: str, version: int = 1) -> Json:
 
 
 class Cluster:
-    """The sources that the inputs opened, by the name of what they ask; and the notified changes."""
+    """The sources that the inputs opened, by the name of their list-watch, and the notified changes."""
 
     def __init__(self, pool: str = "") -> None:
         self.sources: dict[str, HandSource] = {}
@@ -73,13 +73,13 @@ class Cluster:
         fill(self.source(name).store, values, version, kind=kinds.get(name, "Node"))
 
     def apply(self, name: str, event: str, value: Json) -> set[InputKey]:
-        """Apply an event of a source's watch; return the notifications that it causes."""
+        """Apply a watch event to a source; return the notifications that it causes."""
         self.notified.clear()
         self.source(name).store.apply(event, raw(value))
         return set().union(*self.notified)
 
     def missing(self) -> None:
-        """The cloud does not know the kind NodePool."""
+        """Refuse the kind NodePool as the cloud without its CRD does."""
         self.source("nodepools").reflector.refusal = not_found("nodepools.apps.openyurt.io", "")
 
 
@@ -124,7 +124,7 @@ async def test_an_answer_is_pending_until_its_source_is_complete(
     assert not asked.pending, "known to be absent"
 
 
-async def test_sources_ask_for_no_more_than_is_needed(cluster: Cluster) -> None:
+async def test_sources_list_no_more_than_the_inputs_need(cluster: Cluster) -> None:
     asked = cluster.inputs.ask()
     asked.service(*WEB)
     asked.node_labels(NODE)
@@ -142,10 +142,10 @@ async def test_sources_ask_for_no_more_than_is_needed(cluster: Cluster) -> None:
     assert cluster.list_watches["own node"].field_selector == f"metadata.name={NODE}"
 
 
-async def test_nothing_is_waited_for_where_there_is_neither_a_cloud_nor_a_copy(
+async def test_inputs_are_missing_and_not_pending_without_a_cloud_or_a_copy(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A first start without a cloud, from the state folder of a hub that did not read this yet."""
+    """A hub starts without a cloud, from the state folder of an older hub that did not read these inputs."""
     buckets, services = cluster.source(BUCKETS_NAME), cluster.source("services")
     buckets.reflector.refusal = None
     cluster.fill("nodes", node("n2", 1, zone="z"))
@@ -181,7 +181,7 @@ async def test_a_refused_source_leaves_the_answer_pending(cluster: Cluster) -> N
 # -- answers -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_nodes_labels(cluster: Cluster) -> None:
+async def test_labels_of_a_node_are_read(cluster: Cluster) -> None:
     cluster.fill("own node", node(NODE, 1, zone="a"))
     cluster.fill("nodes", node(NODE, 1, zone="stale"), node("n2", 2, zone="b"))
     assert cluster.inputs.ask().node_labels(NODE) == {"zone": "a"}
@@ -189,7 +189,7 @@ async def test_a_nodes_labels(cluster: Cluster) -> None:
     assert cluster.inputs.ask().node_labels("n3") is None
 
 
-async def test_this_nodes_pool_is_the_option_before_the_label() -> None:
+async def test_the_pool_option_overrides_the_nodes_pool_label() -> None:
     made = Cluster("from-option")
     assert made.inputs.ask().own_pool() == "from-option"
     assert not made.list_watches, "nothing was asked of the cloud"
@@ -197,10 +197,10 @@ async def test_this_nodes_pool_is_the_option_before_the_label() -> None:
 
 
 @pytest.mark.parametrize("order", ["asked first", "filled first"])
-async def test_without_the_node_pool_kind_node_labels_decide_who_is_in_a_pool(
+async def test_node_labels_define_pools_in_a_cluster_without_the_kind_nodepool(
     cluster: Cluster, order: str
 ) -> None:
-    """In either order: the source's first list arrives before or after a filter's first question."""
+    """The source's first list may arrive before or after a filter's first read."""
     cluster.missing()
     if order == "asked first":
         asked = cluster.inputs.ask()
@@ -213,7 +213,7 @@ async def test_without_the_node_pool_kind_node_labels_decide_who_is_in_a_pool(
     assert cluster.inputs.ask().pool_nodes("p3") is None
 
 
-async def test_node_labels_are_followed(cluster: Cluster) -> None:
+async def test_a_changed_node_label_notifies_its_readers(cluster: Cluster) -> None:
     cluster.missing()
     cluster.inputs.ask().pool_nodes("p1")
     cluster.fill("nodes", version=1)
@@ -228,7 +228,7 @@ async def test_node_labels_are_followed(cluster: Cluster) -> None:
     assert cluster.inputs.ask().pool_nodes("p2") is None
 
 
-async def test_a_kind_that_is_installed_later_takes_over(cluster: Cluster) -> None:
+async def test_nodepools_replace_pool_labels_once_the_kind_is_installed(cluster: Cluster) -> None:
     cluster.missing()
     cluster.inputs.ask().pool_nodes("p1")
     cluster.fill("nodes", in_pool("n1", "p1"))
@@ -261,7 +261,7 @@ async def test_ready_nodes_are_those_of_all_slices_of_the_service_and_family(
     assert cluster.inputs.ask().ready_nodes("default", "none", "IPv4") == frozenset()
 
 
-async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> None:
+async def test_a_slice_that_moves_to_another_service_notifies_readers_of_both(cluster: Cluster) -> None:
     cluster.inputs.ask().ready_nodes(*WEB, "IPv4")
     cluster.fill("endpointslices")
     assert cluster.apply("endpointslices", "ADDED", endpoint_slice("s", ["n1"], 11)) == {
@@ -281,8 +281,8 @@ async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> 
 # -- notifications -------------------------------------------------------------------------------------------------
 
 
-async def test_only_the_pool_of_the_node_crosses_the_link() -> None:
-    """A Ready flip in any pool was 3 KB for every hub of the cluster."""
+async def test_only_the_nodes_own_pool_is_read_from_the_cloud() -> None:
+    """A node that became Ready in any pool once sent 3 KB to every hub of the cluster."""
     cluster = Cluster()
     cluster.fill("own node", in_pool(NODE, "p1"))
     cluster.fill("own pool", node_pool("p1", [NODE, "n2"], 1))
@@ -308,7 +308,7 @@ async def test_only_the_pool_of_the_node_crosses_the_link() -> None:
     cluster.inputs.close()
 
 
-async def test_a_new_pool_touches_readers_of_its_absence(cluster: Cluster) -> None:
+async def test_a_new_pool_notifies_readers_that_found_it_absent(cluster: Cluster) -> None:
     cluster.fill("nodepools")
     asked = cluster.inputs.ask()
     assert asked.pool_nodes("p1") is None
@@ -316,8 +316,9 @@ async def test_a_new_pool_touches_readers_of_its_absence(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize("status", [None, {}, {"conditions": []}, {"leaderNum": 1}])
-async def test_a_pool_whose_status_is_not_written_is_not_known(cluster: Cluster, status: Json | None) -> None:
-    """kube-proxy would see a Service without endpoints until the manager comes, or for good where none runs."""
+async def test_a_pool_without_a_status_is_unknown(cluster: Cluster, status: Json | None) -> None:
+    """An empty pool would leave kube-proxy a Service without endpoints until the manager writes the status, for ever
+    without a manager."""
     new = node_pool("p1", [], 11) | ({} if status is None else {"status": status})
     if status is None:
         del new["status"]
@@ -331,7 +332,7 @@ async def test_a_pool_whose_status_is_not_written_is_not_known(cluster: Cluster,
     assert cluster.apply("nodepools", "MODIFIED", node_pool("p1", ["n1"], 13)) & asked.reads
 
 
-async def test_this_node_is_of_the_pool_that_its_label_names(cluster: Cluster) -> None:
+async def test_this_node_belongs_to_the_pool_in_its_label(cluster: Cluster) -> None:
     cluster.fill("own node", in_pool(NODE, "p1"))
     cluster.inputs.ask().own_pool()
     cluster.fill("own pool", node_pool("p1", ["n2"], 1))
@@ -351,8 +352,8 @@ async def test_a_refused_source_notifies_as_an_unknown_input(cluster: Cluster) -
     assert cluster.notified == [{unknown(InputKind.POOL)}]
 
 
-async def test_after_a_restored_cluster_every_answer_is_asked_again(cluster: Cluster) -> None:
-    """Versions went backwards: no event says what changed, and each answer from before may be wrong."""
+async def test_after_a_cluster_restore_every_input_is_read_again(cluster: Cluster) -> None:
+    """Versions went backwards: no event reports the changes, and each earlier read may be wrong."""
     cluster.fill("services", service("web", 500, {"a": "old"}), version=500)
     asked = cluster.inputs.ask()
     assert service_facts(asked) == {"a": "old"}
@@ -362,7 +363,7 @@ async def test_after_a_restored_cluster_every_answer_is_asked_again(cluster: Clu
     assert asked.reads & set().union(*cluster.notified), "whoever read the old answer is told"
 
 
-async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_list(cluster: Cluster) -> None:
+async def test_after_a_cluster_restore_pools_and_slices_come_from_the_new_list(cluster: Cluster) -> None:
     cluster.missing()
     cluster.fill("own node", node(NODE, 500), version=500)
     cluster.fill("nodes", in_pool("n3", "p1", 500), version=500)
@@ -375,7 +376,7 @@ async def test_after_a_restored_cluster_pools_and_slices_are_those_of_the_new_li
     assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset({"n2"})
 
 
-# -- what the node itself knows ------------------------------------------------------------------------------------
+# -- local inputs --------------------------------------------------------------------------------------------------
 
 
 async def test_a_changed_hub_address_notifies_its_readers(cluster: Cluster) -> None:
@@ -388,7 +389,7 @@ async def test_a_changed_hub_address_notifies_its_readers(cluster: Cluster) -> N
     assert cluster.inputs.ask().hub.hosts == ("169.254.2.2",)
 
 
-async def test_an_unhealthy_address_is_the_node_that_has_it(cluster: Cluster) -> None:
+async def test_an_unhealthy_address_makes_its_node_unhealthy(cluster: Cluster) -> None:
     addresses = [{"type": "InternalIP", "address": "10.0.0.7"}]
     cluster.inputs.local_health(frozenset({"10.0.0.7"}))
     cluster.fill("nodes", node("n7") | {"status": {"addresses": addresses}}, node("n8"))

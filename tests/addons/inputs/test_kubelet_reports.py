@@ -1,4 +1,4 @@
-"""Kubelet's reports: they begin offline, follow the cloud's pod once it has them, and end with the last slice."""
+"""Kubelet's pod reports: they start offline, follow the cloud's pod once accepted, and end with newer slices."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def site() -> AsyncIterator[Site]:
 
 
 def pod(*addresses: str, version: int = 0, ready: str = "True", uid: str = "u", **more: Any) -> Json:
-    """A pod whose status is so; `more` goes into its metadata."""
+    """Return a pod with this status; `more` goes into its metadata."""
     status: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
     if addresses:
         status |= {"podIP": addresses[0], "podIPs": [{"ip": each} for each in addresses]}
@@ -73,7 +73,7 @@ def pod(*addresses: str, version: int = 0, ready: str = "True", uid: str = "u", 
 
 
 def marked(address: str, version: int) -> Json:
-    """Build a pod as the node lifecycle controller leaves it when its node is silent."""
+    """Return a pod as the node lifecycle controller leaves it when its node is silent."""
     document = pod(address, version=version)
     document["status"]["conditions"] = [
         {"type": "Ready", "status": "False"},
@@ -113,7 +113,7 @@ def slices(*values: Json, version: int = 100) -> Store:
         ({"metadata": {"name": "web-0", "uid": "u"}, "status": 7}, (), False, False),
     ],
 )
-async def test_a_pod_status_is_read_as_addresses_readiness_and_end(
+async def test_a_pod_status_gives_addresses_readiness_and_termination(
     site: Site, document: Json, addresses: tuple[str, ...], is_ready: bool, is_terminating: bool
 ) -> None:
     site.heard(document)
@@ -124,7 +124,7 @@ async def test_a_pod_status_is_read_as_addresses_readiness_and_end(
     assert site.report.concerns(10**9), "the cloud has not heard it"
 
 
-async def test_a_report_notifies_its_readers_alone(site: Site) -> None:
+async def test_a_report_notifies_only_its_readers(site: Site) -> None:
     site.reports.heard("/api/v1/nodes/n1", {"metadata": {"name": "n1"}})
     assert not site.notified
     assert not site.inputs.ask().pod_reports("default").of("web-0")
@@ -161,7 +161,7 @@ async def test_after_the_cloud_accepts_a_status_the_report_follows_the_pod_of_th
     site.reports.ended(PATH, 20)
     assert site.report is not None
     assert site.report.version == 20
-    # An event from before it, of the time in which the node was cut off.
+    # This event is older than the report: the cloud wrote it while the node was cut off.
     if order == "answer first":
         site.apply("pods", "MODIFIED", pod("10.0.0.1", version=15, ready="False"))
         assert site.report.addresses == ("10.0.0.2",)
@@ -173,9 +173,7 @@ async def test_after_the_cloud_accepts_a_status_the_report_follows_the_pod_of_th
 
 
 @pytest.mark.parametrize("new", [None, "another"])
-async def test_a_deleted_pod_is_no_endpoint_until_its_slices_are_late_no_more(
-    site: Site, new: str | None
-) -> None:
+async def test_a_deleted_pod_is_no_endpoint_even_while_its_slices_lag(site: Site, new: str | None) -> None:
     site.heard(pod("10.0.0.2"))
     if new is None:
         site.apply("pods", "DELETED", pod("10.0.0.1", version=30))
@@ -190,7 +188,7 @@ async def test_a_deleted_pod_is_no_endpoint_until_its_slices_are_late_no_more(
     assert site.report is None
 
 
-async def test_a_status_that_the_cloud_refuses_is_no_report(site: Site) -> None:
+async def test_a_status_that_the_cloud_refuses_is_discarded(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.notified.clear()
     site.reports.ended(PATH, 0)
@@ -200,7 +198,7 @@ async def test_a_status_that_the_cloud_refuses_is_no_report(site: Site) -> None:
     assert site.report is None
 
 
-async def test_a_report_ends_once_newer_slices_lack_it_and_never_by_time(site: Site) -> None:
+async def test_a_report_ends_with_newer_slices_that_lack_the_pod_and_never_by_time(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.later(slices(slice_of("10.0.0.1", 4)))
     assert site.report is not None, "the cloud has not heard it"
@@ -229,7 +227,7 @@ async def test_a_repeated_status_is_unconfirmed_until_the_cloud_accepts_it(site:
     assert (site.report.version, site.report.addresses) == (0, ("10.0.0.3",))
 
 
-async def test_the_pods_of_the_cloud_are_read_once_kubelet_has_reported_a_status(site: Site) -> None:
+async def test_pods_are_read_from_the_cloud_only_after_kubelets_first_status(site: Site) -> None:
     site.reports.ended(PATH, 3)
     assert site.opens == []
     site.heard(pod("10.0.0.2"))
@@ -251,7 +249,7 @@ async def test_a_pod_without_a_report_stays_ready_while_its_node_is_unheard(site
     assert site.report is None
 
 
-async def test_kubelets_reason_for_a_pod_that_is_not_ready_counts(site: Site) -> None:
+async def test_kubelets_reason_for_an_unready_pod_is_used(site: Site) -> None:
     document = marked("10.0.0.2", 0)
     document["status"]["conditions"][0]["reason"] = "ReadinessGatesNotReady"
     site.heard(document)
@@ -259,7 +257,7 @@ async def test_kubelets_reason_for_a_pod_that_is_not_ready_counts(site: Site) ->
     assert not site.report.is_ready
 
 
-async def test_a_status_in_an_outage_replaces_that_of_the_copy(site: Site) -> None:
+async def test_a_status_in_an_outage_replaces_the_status_in_the_copy(site: Site) -> None:
     site.reports.left()
     site.heard(pod("10.0.0.2"))
     site.reports.returned()
@@ -267,7 +265,7 @@ async def test_a_status_in_an_outage_replaces_that_of_the_copy(site: Site) -> No
     assert (site.report.addresses, site.report.version) == (("10.0.0.2",), 0), "the cloud has not heard it"
 
 
-async def test_a_copy_that_the_disk_reads_late_is_used(site: Site) -> None:
+async def test_a_copy_that_is_read_late_from_disk_is_used(site: Site) -> None:
     site.source("pods").store.empty()
     site.reports.left()
     assert site.report is None
@@ -275,14 +273,14 @@ async def test_a_copy_that_the_disk_reads_late_is_used(site: Site) -> None:
     assert site.report is not None
 
 
-async def test_no_pods_are_asked_for_where_kubelet_reads_none(site: Site) -> None:
+async def test_pods_are_not_read_on_a_node_whose_kubelet_reads_none(site: Site) -> None:
     site.has_pods = False
     site.reports.left()
     assert (site.opens, site.report) == ([], None)
     site.reports.returned()
 
 
-async def test_a_second_outage_begins_with_the_copies_again(site: Site) -> None:
+async def test_a_second_outage_starts_from_the_copies_again(site: Site) -> None:
     site.reports.left()
     site.reports.returned()
     assert site.reports.of("default")["web-0"].version == 5
@@ -290,7 +288,7 @@ async def test_a_second_outage_begins_with_the_copies_again(site: Site) -> None:
     assert site.reports.of("default")["web-0"].version == 0
 
 
-async def test_a_restored_cloud_knows_nothing_of_former_versions(site: Site) -> None:
+async def test_a_cluster_restore_discards_reports_confirmed_by_earlier_versions(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.reports.restarted()
     assert site.report is not None, "the cloud has not heard it"
@@ -299,7 +297,7 @@ async def test_a_restored_cloud_knows_nothing_of_former_versions(site: Site) -> 
     assert site.report is None
 
 
-async def test_how_a_service_chooses_its_pods(site: Site) -> None:
+async def test_a_services_selector_and_publishing_rules_choose_its_pods(site: Site) -> None:
     ports = [
         {"name": "http", "port": 80, "targetPort": 8080},
         {"port": 53, "targetPort": 5353, "protocol": "UDP"},
@@ -324,7 +322,7 @@ async def test_how_a_service_chooses_its_pods(site: Site) -> None:
     assert site.apply("services", "MODIFIED", service("web", 11, **more)) == {(InputKind.SERVICE, WEB)}
 
 
-def test_a_target_port_reads_alike_in_protobuf() -> None:
+def test_a_target_port_is_read_equally_in_json_and_protobuf() -> None:
     found = []
     for encoding in Encoding:
         codec, store = codec_for(encoding), Store()

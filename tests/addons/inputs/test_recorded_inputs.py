@@ -47,8 +47,8 @@ def test_a_lookup_of_a_pool_member_is_recorded_by_its_node() -> None:
     assert (InputKind.POOL, "p1", None) in reads, "any node counts for who goes through them"
 
 
-def test_a_change_of_very_many_labels_touches_readers_of_any_label() -> None:
-    """A kubelet may write a hundred thousand, each of which was looked up among what filters asked."""
+def test_a_change_of_very_many_labels_notifies_readers_of_any_label() -> None:
+    """A kubelet may write a hundred thousand labels; each was once looked up among the recorded reads."""
     many = {f"k{number}": "" for number in range(MANY_LABELS)}
     touched = [of_labels("n2", many, many | more) for more in ({}, {"zone": "a"})]
     asked: set[InputKey] = {(InputKind.NODE, "n2")}
@@ -61,7 +61,7 @@ def item(version: int) -> Item:
 
 
 class Reader:
-    """Reads the version of an object, and counts."""
+    """Read the version of an object, and count the reads."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -71,7 +71,7 @@ class Reader:
         return found.version
 
 
-def test_an_object_is_read_once() -> None:
+def test_an_objects_derived_value_is_computed_once() -> None:
     reader, found = Reader(), item(1)
     derived = Derived(reader)
     assert [derived.of(found), derived.of(found), reader.reads] == [1, 1, 1]
@@ -80,7 +80,7 @@ def test_an_object_is_read_once() -> None:
 
 @pytest.mark.parametrize("asked_first", [False, True])
 def test_a_change_is_notified_with_the_former_and_new_value(asked_first: bool) -> None:
-    """Also where another listener, which heard of the change earlier, has asked for the new object."""
+    """This also holds if an earlier listener has already read the new object."""
     old, new = item(1), item(2)
     derived = Derived(Reader())
     derived.of(old)
@@ -97,7 +97,7 @@ def test_a_change_without_dependent_views_reads_nothing() -> None:
     assert reader.reads == 0
 
 
-def test_an_object_that_came_or_went_was_nothing_or_is_nothing() -> None:
+def test_a_created_or_deleted_object_has_no_former_or_new_value() -> None:
     reader, found = Reader(), item(1)
     derived = Derived(reader)
     derived.of(found)
@@ -109,13 +109,13 @@ def test_an_object_that_came_or_went_was_nothing_or_is_nothing() -> None:
     assert derived.follow(Change(1, found.key, found, found)) is None
 
 
-def test_local_health_is_no_question_to_the_cloud() -> None:
+def test_local_health_has_no_list_watch() -> None:
     with pytest.raises(ValueError, match="not asked of the cloud"):
         list_watches_of(InputKind.HEALTH, "n1")
 
 
 class Served(Cluster):
-    """A cluster with a source of NodePools for each version that the inputs opened."""
+    """A cluster with a source of NodePools for each API version that the inputs opened."""
 
     def __init__(self) -> None:
         self.refusing = set[str]()
@@ -126,7 +126,7 @@ class Served(Cluster):
         version = list_watch.type.version
         opened = self.source(version)
         if version in self.refusing:
-            # As a copy on disk remembers it.
+            # The copy on disk recorded this version.
             opened.reflector.refusal = not_found("nodepools", "")
         return cast(Source, opened)
 
@@ -135,7 +135,7 @@ class Served(Cluster):
         await asyncio.sleep(0)
 
     def members(self) -> tuple[bool, list[str] | None]:
-        """Whether the nodes of the pool are known, and which they are."""
+        """Return whether the nodes of the pool are known, and their names."""
         asked = self.inputs.ask()
         nodes = asked.pool_nodes("p1")
         return not asked.pending, None if nodes is None else sorted(nodes)
@@ -157,7 +157,7 @@ async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: 
     fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
     assert served.members() == (True, ["n1"])
 
-    # The cloud is upgraded: the best version takes over, and filters that asked before are notified.
+    # After an upgrade of the cloud the best version is used, and filters that read the pool are notified.
     await asyncio.sleep(0)
     served.notified.clear()
     fill(served.sources["v1beta2"].store, [node_pool("p1", ["n1", "n2"], 2)], 2, kind="NodePool")
@@ -171,8 +171,9 @@ async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: 
     assert served.notified == [], "and no longer listened to"
 
 
-async def test_a_watch_that_ends_asks_for_better_versions(served: Served) -> None:
-    """A change of a kind's versions ends its watches, and an absent version is asked for each five minutes alone."""
+async def test_the_end_of_a_watch_checks_for_better_api_versions(served: Served) -> None:
+    """kube-apiserver ends a kind's watches when its versions change; the hub checks for an absent version only each
+    five minutes."""
     served.members()
     await served.lose("v1beta2")
     await served.lose("v1beta1")
@@ -196,7 +197,7 @@ async def test_a_kind_that_is_served_in_no_version_is_missing(served: Served) ->
     assert served.members() == (True, ["n1"])
 
 
-async def test_a_stored_version_of_the_api_leads_to_its_copy(served: Served) -> None:
+async def test_the_stored_api_version_selects_the_copy_on_disk(served: Served) -> None:
     served.refusing = {"v1beta2", "v1beta1"}
     served.members()
     fill(served.sources["v1alpha1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
@@ -210,7 +211,7 @@ async def test_a_missing_permission_does_not_change_the_version_of_the_api(serve
     assert list(served.sources) == ["v1beta2"]
 
 
-def test_the_cloud_is_asked_for_one_config_map_alone() -> None:
+def test_the_label_source_lists_one_config_map_only() -> None:
     wanted = one_config_map("kube-system", "leader-hub-harbour")
     assert wanted.path == "/api/v1/namespaces/kube-system/configmaps"
     assert wanted.query == {"fieldSelector": "metadata.name=leader-hub-harbour"}

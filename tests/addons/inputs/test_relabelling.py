@@ -1,4 +1,4 @@
-"""Labels of other nodes as the manager writes them, and the local report on healthy nodes."""
+"""Node labels that the manager publishes, and the local report on healthy nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def cluster() -> Cluster:
 
 
 def zone(cluster: Cluster, name: str) -> tuple[bool, str | None]:
-    """Whether an answer is there, and which."""
+    """Return whether the zone of a node is known, and the zone."""
     asked = cluster.inputs.ask()
     labels = asked.node_labels(name)
     return not asked.pending, labels.get("zone") if labels is not None else None
@@ -77,8 +77,8 @@ async def test_labels_of_nodes_are_read_from_the_buckets_of_the_manager(cluster:
     cluster.inputs.close()
 
 
-async def test_without_all_of_it_each_node_is_read(cluster: Cluster) -> None:
-    """A manager that has not written everything yet, or never does."""
+async def test_nodes_are_read_while_the_published_labels_are_incomplete(cluster: Cluster) -> None:
+    """The manager has not written all buckets yet, or never does."""
     *most, last = buckets()
     cluster.fill(BUCKETS_NAME, *most)
     cluster.fill("nodes", node("n2", 2, zone="a"))
@@ -94,7 +94,9 @@ async def test_without_all_of_it_each_node_is_read(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("refusal", [not_found("nodelabels", ""), forbidden("no")])
-async def test_where_the_cloud_refuses_it_each_node_is_read(cluster: Cluster, refusal: StatusError) -> None:
+async def test_nodes_are_read_if_the_cloud_refuses_the_published_labels(
+    cluster: Cluster, refusal: StatusError
+) -> None:
     cluster.fill("nodes", node("n2", 2, zone="a"))
     assert zone(cluster, "n2") == (False, None)
     cluster.notified.clear()
@@ -106,7 +108,7 @@ async def test_where_the_cloud_refuses_it_each_node_is_read(cluster: Cluster, re
     cluster.inputs.close()
 
 
-async def test_a_pool_by_label_has_the_nodes_that_the_manager_writes(cluster: Cluster) -> None:
+async def test_a_pool_by_label_has_the_nodes_that_the_manager_publishes(cluster: Cluster) -> None:
     cluster.missing()
     cluster.fill("own node", node(NODE, 1))
     cluster.fill(BUCKETS_NAME, *buckets())
@@ -115,7 +117,7 @@ async def test_a_pool_by_label_has_the_nodes_that_the_manager_writes(cluster: Cl
 
 
 @pytest.mark.parametrize("labels", [{HOSTNAME: "n1", "a": "1"}, {HOSTNAME: "other", "a": "1"}, {"a": "1"}])
-def test_labels_are_read_as_they_were_written(labels: dict[str, str]) -> None:
+def test_published_labels_are_read_unchanged(labels: dict[str, str]) -> None:
     assert read_labels("n1", written_labels("n1", labels, ["a", "b", HOSTNAME])) == labels
 
 
@@ -130,20 +132,20 @@ INTERVAL = 0.05
         (b'{"10.0.0.7":{"normal":false}}', {"10.0.0.7"}),
     ],
 )
-def test_an_answer_of_local_health_names_the_unhealthy_nodes(body: bytes, unhealthy: set[str]) -> None:
+def test_the_local_health_response_names_the_unhealthy_nodes(body: bytes, unhealthy: set[str]) -> None:
     assert parse_health(body) == unhealthy
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"n1":false}', b'{"n1":{}}', b'{"n1":{"normal":"no"}}', b"\xff"]
 )
-def test_a_malformed_answer_of_local_health_is_an_error(body: bytes) -> None:
+def test_a_malformed_local_health_response_is_an_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse_health(body)
 
 
 class HealthServer:
-    """Answers with `body`, or fails while that is empty. `told` records the hub's results, in order."""
+    """Serve `body`, or status 500 while it is empty. `notified` has the hub's results in order."""
 
     def __init__(self) -> None:
         self.body = b'{"n2":{"normal":false}}'
@@ -172,14 +174,16 @@ async def health() -> AsyncIterator[HealthServer]:
     await runner.cleanup()
 
 
-async def test_the_last_answer_of_local_health_outlives_failures_for_a_time(health: HealthServer) -> None:
+async def test_the_last_local_health_response_is_used_for_a_time_during_failures(
+    health: HealthServer,
+) -> None:
     assert await health.notified.get() == {"n2"}
     assert LOCAL_HEALTH_UP._value.get() == LOCAL_HEALTH_UNHEALTHY._value.get() == 1
     failures = LOCAL_HEALTH_FAILURES._value.get()
     loop = asyncio.get_running_loop()
     health.body, began = b"", loop.time()
     assert await health.notified.get() == frozenset()
-    # From the last answer on, which was one interval before the first failure at most.
+    # The time counts from the last response, at most one interval before the first failure.
     assert loop.time() - began > (STALE_ROUNDS - 1.5) * INTERVAL
     assert LOCAL_HEALTH_FAILURES._value.get() - failures >= 2
     assert LOCAL_HEALTH_UP._value.get() == 0
@@ -187,7 +191,7 @@ async def test_the_last_answer_of_local_health_outlives_failures_for_a_time(heal
     assert await health.notified.get() == {"n3"}
 
 
-async def test_an_unchanged_answer_of_local_health_notifies_once(health: HealthServer) -> None:
+async def test_an_unchanged_local_health_response_notifies_once(health: HealthServer) -> None:
     assert await health.notified.get() == {"n2"}
     seen = health.asked
     for _ in range(3):
@@ -197,7 +201,7 @@ async def test_an_unchanged_answer_of_local_health_notifies_once(health: HealthS
     assert health.notified.empty()
 
 
-async def test_an_answer_beyond_the_bound_is_a_failure(health: HealthServer) -> None:
+async def test_a_local_health_response_beyond_the_size_bound_is_a_failure(health: HealthServer) -> None:
     assert await health.notified.get() == {"n2"}
     failures = LOCAL_HEALTH_FAILURES._value.get()
     health.body = b'{"n3":{"normal":false,"time":"' + b"x" * MAX_REPORT + b'"}}'

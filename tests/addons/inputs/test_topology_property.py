@@ -1,4 +1,4 @@
-"""After any sequence of input changes, every watcher has the state that a list shows and the rules require."""
+"""After any sequence of input changes, every watcher has the state that a list returns and the rules require."""
 
 import asyncio
 from collections import Counter
@@ -62,7 +62,7 @@ worlds = st.builds(
 
 
 def make(hub: Hub, kind: str, name: str, value: Any) -> None:
-    """Make a change of the cluster or of local health."""
+    """Apply a change to the cluster or to local health."""
     known = hub.world.slices.get(name)
     match kind:
         case "service":
@@ -80,18 +80,18 @@ def make(hub: Hub, kind: str, name: str, value: Any) -> None:
 
 
 def due(before: World, after: World) -> set[str]:
-    """The slices that watchers are to be told of, once each."""
+    """Return the slices for which watchers must get one event each."""
     was, now = _shown(before), _shown(after)
     names = was.keys() | now.keys()
     looks = {name for name in names if was.get(name) != now.get(name)}
-    # A write that changes no input notifies all the same, unless it writes a trigger.
+    # A write that changes no input still notifies watchers, unless it writes a trigger.
     written = {name for name in was.keys() & now.keys() if before.slices[name] != after.slices[name]}
     triggered = {name for name in written if before.slices[name].trigger != after.slices[name].trigger}
     return looks | (written - triggered)
 
 
 def _shown(world: World) -> dict[str, Slice]:
-    """The slices with the endpoints that are left of them."""
+    """Return the slices with their remaining endpoints."""
     left = world.expected()
     return {
         name: Slice(each.service, tuple(one for one in each.endpoints if one[0] in left[name]))
@@ -102,7 +102,7 @@ def _shown(world: World) -> dict[str, Slice]:
 async def play(world: World, sequence: list[tuple[str, str, Any]]) -> None:
     hub = Hub(world)
     clients = [Client(view) for view in hub.views for _ in range(2)]
-    await asyncio.sleep(0)  # so that every task has begun, and may be cancelled
+    await asyncio.sleep(0)  # start every task, so that it can be cancelled
     try:
         for step in sequence:
             before = replace(
@@ -118,7 +118,7 @@ async def play(world: World, sequence: list[tuple[str, str, Any]]) -> None:
                 events = Counter(name for _, name in await client.drain())
                 if client.view is hub.views[0] or step[0] != "slice":
                     assert events == notified, step
-                else:  # The inputs know a write from the other source before this one has it.
+                else:  # The inputs learn of a write from the other source before this source has it.
                     assert notified <= events, step
                     assert max((events - notified).values(), default=1) == 1, step
                 assert client.state == world.expected()
@@ -134,7 +134,7 @@ NOTIFIED_FIRST = World(
     services={"db": {"topologyKeys": '["y", "*"]'}},
     slices={"s1": Slice("db", (("10.0.0.1", OWN, True),)), "s2": Slice("db", (("10.0.0.2", None, False),))},
 )
-"""Play a sequence. A slice depends on the other one, whose own view is notified before the inputs."""
+"""A sequence in which a slice depends on another slice whose view is notified before the inputs."""
 
 NOTIFIED_BETWEEN = World(
     has_pools=False,
@@ -142,7 +142,8 @@ NOTIFIED_BETWEEN = World(
     services={"db": {"topologyKeys": '["z", "y", "*"]'}},
     slices={"s2": Slice("db", (("10.0.0.1", None, False),))},
 )
-"""The inputs see a ready endpoint that shares y, while a source of another encoding has the slice without a node."""
+"""A sequence in which the inputs see a ready endpoint that shares y, while a source of another encoding has the slice
+without a node."""
 
 
 @settings(deadline=None, max_examples=150)
@@ -151,7 +152,7 @@ NOTIFIED_BETWEEN = World(
     NOTIFIED_FIRST, [("node", OWN, {"y": "1"}), ("slice", "s1", Slice("db", (("10.0.0.1", None, False),)))]
 )
 @given(worlds, st.lists(changes, max_size=8))
-def test_watchers_hold_the_objects_that_the_rules_show(
+def test_watchers_have_the_objects_that_the_rules_allow(
     world: World, sequence: list[tuple[str, str, Any]]
 ) -> None:
     world.slices = dict(world.slices)

@@ -1,4 +1,4 @@
-"""Files change atomically and with a backup, and are restored byte for byte, whatever happened meanwhile."""
+"""Files are changed atomically with a backup, and restored byte for byte after any crash or foreign edit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_changes_are_made_and_reverted(root: Path) -> None:
     readable = [path for path in (root / "var/lib/ledger").iterdir() if path.stat().st_mode & 0o077]
     assert not readable, "backups hold keys"
     assert (root / "var/lib/ledger").stat().st_mode & 0o777 == 0o700
-    # As a later run of the program finds them.
+    # As a later run of the program reads the ledger.
     again = Ledger(root, FOLDER)
     assert again.settings == {"node": "n1"}
     assert again.original(FILE) == b"original\r\n\xff"
@@ -52,8 +52,8 @@ def test_changes_are_made_and_reverted(root: Path) -> None:
     assert again.is_empty
 
 
-def test_a_recorded_change_that_was_not_made_is_reverted_without_trace(root: Path) -> None:
-    """The ledger is written before the file, and a killed run may have come no further."""
+def test_a_recorded_change_that_was_not_made_is_reverted_without_effect(root: Path) -> None:
+    """The ledger is written before the file, so a killed run may have recorded a change that it did not make."""
     ledger, noted = Ledger(root, FOLDER), root / "var/lib/ledger/ledger.json"
     ledger.apply([FileChange(OTHER, b"former")])
     before = noted.read_bytes()
@@ -88,7 +88,7 @@ def test_files_of_one_name_have_a_backup_each(root: Path) -> None:
     assert "https://ofkube-proxy" in (root / "var/lib/kube-proxy/kubeconfig").read_text()
 
 
-def test_a_disk_that_takes_no_more_leaves_the_file_as_it_was(root: Path) -> None:
+def test_a_full_disk_leaves_the_file_unchanged(root: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:
@@ -127,7 +127,7 @@ def test_a_rewritten_kubeconfig_is_the_original_unless_it_leads_to_the_hub(
 
 def test_a_crash_before_a_change_can_be_undone(root: Path) -> None:
     ledger = Ledger(root, FOLDER)
-    (root / "etc/.a.conf.edgehub-new").mkdir()  # where the new file would be drafted
+    (root / "etc/.a.conf.edgehub-new").mkdir()  # the path of the temporary file
     with pytest.raises(OSError, match=r"."):
         ledger.apply([FileChange(FILE, b"changed")])
     assert read(root / "etc/a.conf") == b"original\r\n\xff"
@@ -137,12 +137,12 @@ def test_a_crash_before_a_change_can_be_undone(root: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["a.conf", "/etc/a.conf", "../etc/a.conf", "../../../../etc/a.conf"])
-def test_no_link_leads_out_of_the_root(root: Path, target: str) -> None:
+def test_symbolic_links_are_resolved_within_the_root(root: Path, target: str) -> None:
     (root / "etc/link").symlink_to(target)
     assert below(root, Path("/etc/link")) == (root / "etc/a.conf").resolve()
 
 
-def test_links_in_a_circle_are_refused(root: Path) -> None:
+def test_a_cycle_of_symbolic_links_is_refused(root: Path) -> None:
     (root / "etc/link").symlink_to("link")
     with pytest.raises(ValueError, match="too many links"):
         below(root, Path("/etc/link"))

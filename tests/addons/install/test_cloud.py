@@ -1,4 +1,4 @@
-"""Requests to cloud and hub, and the CA that a cluster publishes."""
+"""Requests to the cloud and the hub, and the CA that a cluster publishes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.cloud.pki import Authority
 from tests.support.server_thread import Answering, HttpServer
 
 
-async def test_objects_and_rights_are_asked_for() -> None:
+async def test_objects_and_permissions_are_requested() -> None:
     async with small_api({"/api/v1/nodes/n1": {"kind": "Node"}}, refused=frozenset({"pods"})) as url:
         credentials = Credentials(Cluster(url), User(token=DataOrFile(b"secret")))
         async with cloud(credentials) as client:
@@ -49,7 +49,7 @@ def b64(data: bytes) -> str:
 
 
 def signed(text: str, token: str, **header: str) -> str:
-    """A detached JWS of a text for a token, whose header may say another thing."""
+    """Return a detached JWS of a text for a token; its header may be another one."""
     name, _, secret = token.partition(".")
     first = b64(json.dumps({"alg": "HS256", "kid": name, **header}).encode())
     digest = hmac.digest(secret.encode(), f"{first}.{b64(text.encode())}".encode(), hashlib.sha256)
@@ -57,7 +57,7 @@ def signed(text: str, token: str, **header: str) -> str:
 
 
 class Server(HttpServer):
-    """Publishes a CA, signed for a token, and has a certificate of one; notes what it was sent."""
+    """Publish a CA, signed for a token, at a port with a certificate of a given CA; record the requests."""
 
     def __init__(
         self, folder: Path, published: bytes, signer: Authority, status: int = 200, token: str = TOKEN
@@ -103,7 +103,7 @@ async def test_the_ca_with_this_hash_is_accepted(tmp_path: Path) -> None:
     ],
     ids=["another CA", "a server that only copied the CA", "no hash", "not published", "no certificate"],
 )
-async def test_nothing_else_is(
+async def test_a_ca_that_does_not_match_the_hash_or_signature_is_refused(
     tmp_path: Path, published: bytes, signer: Authority, hashes: list[str], status: int, message: str
 ) -> None:
     server = Server(tmp_path, published, signer, status)
@@ -131,7 +131,7 @@ async def test_a_ca_that_is_not_signed_for_the_token_is_refused(
 
 
 def test_a_signature_of_kubernetes_is_verified() -> None:
-    # Text, signature and token of Kubernetes' own test (k8s.io/cluster-bootstrap/token/jws).
+    # The text, signature and token come from Kubernetes' own test (k8s.io/cluster-bootstrap/token/jws).
     of_kubernetes = (
         "Hello from the other side. I must have called a thousand times.",
         "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",

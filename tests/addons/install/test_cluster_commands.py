@@ -23,13 +23,13 @@ from tests.cloud.ports import free_port
         (None, {"HOME": "/person"}, ["/person/.kube/config"]),
     ],
 )
-def test_it_is_the_one_that_kubectl_takes(
+def test_the_kubeconfig_is_chosen_as_kubectl_chooses_it(
     given: str | None, environment: dict[str, str], paths: list[str]
 ) -> None:
     assert [str(each) for each in kubeconfigs(Path(given) if given else None, environment)] == paths
 
 
-def test_a_cloud_that_does_not_answer_is_named(tmp_path: Path) -> None:
+def test_an_unreachable_cloud_is_named_in_the_error(tmp_path: Path) -> None:
     server = f"http://127.0.0.1:{free_port()}"
     file = tmp_path / "config"
     file.write_text(

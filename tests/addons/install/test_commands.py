@@ -1,4 +1,4 @@
-"""The subcommands as an operator types them, below a root where no service is called."""
+"""The subcommands as an operator types them, below a root without running services."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_doctor_reports_each_check(root: Path, capsys: pytest.CaptureFixture
         ),
     ],
 )
-def test_half_of_a_bootstrap_is_refused(
+def test_an_incomplete_set_of_bootstrap_flags_is_refused(
     root: Path, capsys: pytest.CaptureFixture[str], flags: list[str], message: str
 ) -> None:
     assert run(["install", "--root", str(root), "--dry-run", *flags]) == 1
@@ -106,9 +106,7 @@ def test_a_bootstrap_kubeconfig_may_name_files_beside_it(
     assert f"certificate-authority: {tmp_path}/ca.crt" in capsys.readouterr().out
 
 
-def test_the_doctor_looks_at_the_hub_that_is_installed(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_checks_the_installed_hub(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
     kubelet = f"/{KUBELET}"
     spec = InstallSpec("edge-9", "systemd", "/usr/bin/edgehub", "", off, kubelet, kubelet, ())
@@ -120,7 +118,7 @@ def test_the_doctor_looks_at_the_hub_that_is_installed(
     assert "169.254.2.1: the hub gives itself the address" in said
 
 
-def test_the_doctor_looks_for_the_program_where_the_unit_starts_it(
+def test_the_doctor_checks_the_program_at_the_path_in_the_unit(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
@@ -149,7 +147,9 @@ def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
     assert {path.name for path in root.rglob("*") if path.is_file()} == {"token.conf", "edgehub"}
 
 
-def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_uninstall_and_upgrade_report_a_missing_installation(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["uninstall", "--root", str(root)]) == 0
     assert run(["upgrade", "--root", str(root)]) == 1
     captured = capsys.readouterr()
@@ -182,7 +182,7 @@ def test_an_install_without_the_kubeconfig_of_kubelet_is_refused(
     ],
 )
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-def test_an_installation_knows_the_distributions_as_the_doctor_does(
+def test_install_reports_the_distribution_like_the_doctor(
     root: Path, capsys: pytest.CaptureFixture[str], sign: str, message: str, dry: tuple[str, ...]
 ) -> None:
     (root / KUBELET).unlink()
@@ -193,7 +193,7 @@ def test_an_installation_knows_the_distributions_as_the_doctor_does(
     assert captured.err.startswith(f"edgehub install: {message}")
 
 
-def test_a_relative_kubeconfig_is_one_of_the_folder(
+def test_a_relative_kubeconfig_is_resolved_in_the_working_folder(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(root / "etc")
@@ -204,7 +204,7 @@ def test_a_relative_kubeconfig_is_one_of_the_folder(
     assert f"ok       disk         {root}/etc/state: " in said
 
 
-def test_a_relative_path_of_the_hubs_is_refused_for_a_unit(
+def test_a_relative_path_in_the_hubs_flags_is_refused_for_a_unit(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (

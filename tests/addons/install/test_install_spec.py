@@ -1,4 +1,4 @@
-"""The flags of an installation, and the files that it writes for them."""
+"""The flags of an installation, and the files that are written for them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path, LEDGER)
 
 
-def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None:
+def test_the_hub_gets_a_copy_of_the_kubeconfig_and_kubelets_points_at_the_hub(ledger: Ledger) -> None:
     own, sockets, unit = WISH.hub_changes(ledger)
     assert (own.path, own.mode, sockets.path, unit.path) == (OWN_KUBECONFIG, 0o600, SOCKET_FILE, UNIT_FILE)
     for address in ("127.0.0.1:1", "127.0.0.1:10268", "169.254.2.1:10268"):
@@ -59,7 +59,7 @@ def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None
     assert WISH.hub_changes(ledger) == [own, sockets, unit], "of the original, not of what it became"
 
 
-def test_a_hub_without_an_identity_has_a_token_which_the_ledger_does_not_keep(ledger: Ledger) -> None:
+def test_a_bootstrap_token_is_written_for_the_hub_and_not_to_the_ledger(ledger: Ledger) -> None:
     spec = dataclasses.replace(WISH, identity="", bootstrap="apiVersion: v1\n")
     token, sockets, unit = spec.hub_changes(ledger)
     assert (token.path, token.mode, token.data) == (BOOTSTRAP_KUBECONFIG, 0o600, b"apiVersion: v1\n")
@@ -68,31 +68,29 @@ def test_a_hub_without_an_identity_has_a_token_which_the_ledger_does_not_keep(le
     assert later.hub_changes(ledger) == [sockets, unit], "a token that was put there since stays"
 
 
-def made(tmp_path: Path, change: FileChange) -> Credentials:
+def files_of(tmp_path: Path, change: FileChange) -> Credentials:
     (tmp_path / "made.conf").write_bytes(change.data)
     return load_kubeconfig(tmp_path / "made.conf")
 
 
-def test_a_node_that_never_joined_has_no_credentials_at_the_plain_port_and_a_token_at_the_tls_port(
-    tmp_path: Path, ledger: Ledger
-) -> None:
+def test_a_new_nodes_kubelet_has_a_token_at_the_tls_port_alone(tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / KUBELET[1:]).unlink()
     token = bootstrap_kubeconfig("https://cloud:6443", b"PEM", "abcdef.0123456789abcdef")
     spec = dataclasses.replace(WISH, identity="", bootstrap=token)
     kubelet, bootstrap = spec.client_changes(ledger)
-    plain = made(tmp_path, kubelet)
+    plain = files_of(tmp_path, kubelet)
     assert (plain.cluster.server, plain.user.bearer, plain.user.certificate.read()) == (
         "http://127.0.0.1:1",
         "",
         b"",
     )
-    tls = made(tmp_path, bootstrap)
+    tls = files_of(tmp_path, bootstrap)
     assert (tls.cluster.server, tls.user.bearer) == (
         "https://127.0.0.1:10268",
         "Bearer abcdef.0123456789abcdef",
     )
     assert (tls.cluster.authority.path, bootstrap.path) == (AUTHORITY, KUBELET_BOOTSTRAP)
-    # kubelet has its certificate now, and has written where it is.
+    # kubelet has got its certificate, and has written its path.
     ledger.apply([kubelet, bootstrap])
     write_kubeconfig(tmp_path / KUBELET[1:], tls.cluster.server)
     assert spec.client_changes(ledger) == [], "a second installation leaves it alone"
@@ -107,7 +105,7 @@ def test_a_node_that_never_joined_has_no_credentials_at_the_plain_port_and_a_tok
         ("the cluster's", ("--listen", "10.0.0.7"), "http://10.0.0.7:1"),
     ],
 )
-def test_kubelet_with_a_certificate_that_the_hub_can_verify_calls_the_tls_port(
+def test_kubelet_calls_the_tls_port_if_the_hub_can_verify_its_certificate(
     tmp_path: Path, ledger: Ledger, issuer: str, flags: tuple[str, ...], server: str
 ) -> None:
     authority = Authority()
@@ -117,7 +115,7 @@ def test_kubelet_with_a_certificate_that_the_hub_can_verify_calls_the_tls_port(
         tmp_path / KUBELET[1:], "https://cloud:6443", authority=authority.certificate, credential=issued
     )
     (kubelet,) = dataclasses.replace(WISH, flags=(*WISH.flags, *flags)).client_changes(ledger)
-    pointed = made(tmp_path, kubelet)
+    pointed = files_of(tmp_path, kubelet)
     assert pointed.cluster.server == server
     assert pointed.user.certificate.read() == issued.certificate
     if server.startswith("https"):
@@ -138,7 +136,7 @@ def test_flags_of_the_operator_override_defaults(flags: tuple[str, ...], found: 
     assert dataclasses.replace(WISH, flags=flags).arguments == found
 
 
-def test_a_static_pod_is_laid_where_kubelet_looks(ledger: Ledger) -> None:
+def test_the_static_pod_is_written_to_kubelets_manifest_folder(ledger: Ledger) -> None:
     spec = read_spec({**json.loads(json.dumps(WISH.to_json())), "method": "static-pod"})
     _, pod = spec.hub_changes(ledger)
     assert pod.path == STATIC_POD
@@ -152,7 +150,7 @@ def test_a_static_pod_is_laid_where_kubelet_looks(ledger: Ledger) -> None:
     ]
 
 
-def test_a_static_pod_sees_the_files_that_its_kubeconfig_names(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_static_pod_mounts_the_files_named_in_its_kubeconfig(ledger: Ledger, tmp_path: Path) -> None:
     path = tmp_path / KUBELET[1:]
     document = yaml.safe_load(path.read_text())
     current = f"{KUBELET_PKI}/kubelet-client-current.pem"
@@ -167,7 +165,7 @@ def test_a_static_pod_sees_the_files_that_its_kubeconfig_names(ledger: Ledger, t
     assert volumes == {None, str(OWN_KUBECONFIG), KUBELET_PKI, STATE_DIR, "/etc/ssl", "/tls", "/key"}
 
 
-def test_a_static_pod_that_has_its_token_keeps_its_files(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_static_pod_with_a_token_retains_its_mounts(ledger: Ledger, tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
     document = yaml.safe_load(path.read_text())
     document["clusters"][0]["cluster"]["certificate-authority"] = "/etc/ssl/cloud/ca.crt"
@@ -179,7 +177,7 @@ def test_a_static_pod_that_has_its_token_keeps_its_files(ledger: Ledger, tmp_pat
     assert "/etc/ssl/cloud" in second.data.decode()
 
 
-def test_a_kubeconfig_that_leads_to_the_hub_is_no_identity(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_kubeconfig_that_points_at_the_hub_gives_no_identity(tmp_path: Path, ledger: Ledger) -> None:
     write_kubeconfig(tmp_path / KUBELET[1:], "http://127.0.0.1:1")
     with pytest.raises(ValueError, match="leads to a hub already"):
         WISH.hub_changes(ledger)
@@ -198,7 +196,7 @@ def test_a_node_without_the_kubeconfig_of_kubelet_is_refused(tmp_path: Path, led
         (["--listen", "::1", "--admin-port=3", "--ui", "none"], Settings(listen="::1", admin_port=3)),
     ],
 )
-def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], found: Settings) -> None:
+def test_flags_of_the_hub_that_affect_the_installation_are_parsed(flags: list[str], found: Settings) -> None:
     assert parse_hub_flags(flags) == found
 
 
@@ -220,18 +218,18 @@ def test_systemd_listens_on_the_ports_of_clients(hub: Settings, found: list[tupl
 
 @pytest.mark.parametrize("method", ["systemd", "static-pod"])
 def test_an_invalid_node_name_is_not_installed(ledger: Ledger, method: Method) -> None:
-    made = dataclasses.replace(WISH, node="n1\nExecStartPre=/bin/sh", method=method)
+    files_of = dataclasses.replace(WISH, node="n1\nExecStartPre=/bin/sh", method=method)
     with pytest.raises(ValueError, match="--node"):
-        made.hub_changes(ledger)
+        files_of.hub_changes(ledger)
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    """An invalid address would be written to the sockets' unit, and to kubelet's kubeconfig."""
+def test_an_invalid_address_is_refused() -> None:
+    """It would be written to the sockets' unit and to kubelet's kubeconfig."""
     flags = ["--listen", "127.0.0.1\nListenStream=1", "--pod-address", "169.254.2.1"]
     with pytest.raises(ValueError, match="--listen"):
         parse_hub_flags(flags)
 
 
-def test_a_port_that_is_none_is_refused() -> None:
+def test_an_invalid_port_is_refused() -> None:
     with pytest.raises(ValueError, match="after --"):
         parse_hub_flags(["--port", "many"])

@@ -1,4 +1,4 @@
-"""Installations below a root without services; `tests/hub/test_installation.py` installs on a node that runs."""
+"""Installations below a root without services; `tests/hub/test_installation.py` installs on a running node."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_dry_run_names_the_services_to_restart(root: Path, spec: InstallSpec) 
     assert said == ["every file is as it shall be"]
 
 
-def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path, spec: InstallSpec) -> None:
+def test_uninstall_restores_a_kubeconfig_that_was_renewed_meanwhile(root: Path, spec: InstallSpec) -> None:
     installation(root).install(spec, 1)
     write_kubeconfig(root / KUBELET[1:], "https://cloud:6443", token="renewed")
     renewed = (root / KUBELET[1:]).read_bytes()
@@ -109,11 +109,11 @@ def test_a_failed_installation_is_undone_to_the_state_before_it(root: Path, spec
 
 
 class KilledError(BaseException):
-    """The end of a process without a signal handler, as by SIGKILL."""
+    """Ends the process without a signal handler, as SIGKILL does."""
 
 
 class KilledServices(Services):
-    """The first service that is to be started is the last thing that the process did."""
+    """Services that kill the process at their first start."""
 
     def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
         raise KilledError
@@ -160,7 +160,7 @@ def test_a_killed_upgrade_is_reverted(root: Path, spec: InstallSpec) -> None:
     assert not [path for path in files(root) if path.startswith("etc/systemd")]
 
 
-def test_a_run_that_was_killed_and_then_fails_leaves_nothing(root: Path, spec: InstallSpec) -> None:
+def test_a_killed_run_whose_repetition_fails_leaves_nothing(root: Path, spec: InstallSpec) -> None:
     before = files(root)
     with pytest.raises(KilledError):
         Installation(root, KilledServices("systemctl"), print).install(spec, 1)
@@ -177,7 +177,7 @@ def test_an_unwritable_file_undoes_the_earlier_changes(root: Path, spec: Install
     assert files(root) == before
 
 
-def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, spec: InstallSpec) -> None:
+def test_a_kubeconfig_that_is_a_symbolic_link_stays_a_link(root: Path, spec: InstallSpec) -> None:
     kubelet = root / KUBELET[1:]
     kubelet.rename(elsewhere := root / "etc/kubelet.conf")
     kubelet.symlink_to("../kubelet.conf")
@@ -189,7 +189,9 @@ def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, spec: InstallSpec) ->
     assert files(root) == before
 
 
-def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path, spec: InstallSpec) -> None:
+def test_the_hub_stays_installed_while_kubelets_kubeconfig_cannot_be_restored(
+    root: Path, spec: InstallSpec
+) -> None:
     before = files(root)
     installation(root).install(spec, 1)
     (obstacle := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
@@ -204,7 +206,7 @@ def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path
 
 def test_the_printed_diff_equals_the_written_changes(root: Path, spec: InstallSpec) -> None:
     def patched(before: list[str], hunks: list[str]) -> list[str]:
-        """A file's lines after the hunks of a unified diff, whose context hides what the file holds."""
+        """Return the lines of a file after applying a unified diff, whose context hides secrets."""
         after, taken = list[str](), 0
         for line in hunks:
             if line.startswith("@@"):
@@ -239,13 +241,12 @@ def test_an_upgrade_replaces_the_program(root: Path, spec: InstallSpec) -> None:
     assert "ExecStart=/other " in (root / "etc/systemd/system/edgehub.service").read_text()
 
 
-def test_a_static_pod_is_replaced_in_place_where_its_image_alone_is_another(
-    root: Path, spec: InstallSpec
-) -> None:
-    """kubelet gives an image to a running pod at once, and ends a pod that has anything else before the next one."""
+def test_a_static_pod_is_replaced_in_place_if_only_its_image_differs(root: Path, spec: InstallSpec) -> None:
+    """kubelet changes the image of a running pod at once; for any other change it ends the pod before it starts the
+    next one."""
 
     def end_pod(image: str = "hub:1", flags: Sequence[str] = spec.flags) -> bool:
-        """Whether the manifest goes before another one comes."""
+        """Record whether the manifest is removed before the new one is written."""
         changed = dataclasses.replace(pod, image=image, flags=tuple(flags))
         (manifest,) = (each for each in changed.hub_changes(ledger) if each.path == pod.hub_file)
         HubService(ledger, Services(""), print).end_pod(pod, manifest.data)
@@ -261,8 +262,8 @@ def test_a_static_pod_is_replaced_in_place_where_its_image_alone_is_another(
     assert end_pod(flags=[*spec.flags, "--pool", "hz"])
 
 
-def test_a_static_pod_gets_another_image(root: Path, spec: InstallSpec) -> None:
-    """If the new hub fails, the previous image is restored, and the previous hub will report that."""
+def test_an_upgrade_of_a_static_pod_changes_its_image_or_restores_it(root: Path, spec: InstallSpec) -> None:
+    """If the new hub fails, the previous image is restored and the error comes from the wait for the previous hub."""
     manifest = root / "etc/kubernetes/manifests/edgehub.yaml"
     state = root / "var/lib/edgehub"
     state.mkdir(parents=True)
@@ -270,7 +271,7 @@ def test_a_static_pod_gets_another_image(root: Path, spec: InstallSpec) -> None:
     before = manifest.read_bytes()
     with pytest.raises(JoinError, match="name its new image by --static-pod"):
         installation(root).upgrade("/other", "", 1, 0)
-    # Nobody replaces the pod here, and no hub answers.
+    # No kubelet runs here, so no hub answers.
     with pytest.raises(JoinError, match="the former program is back"):
         installation(root, systemctl="/no/such/systemctl").upgrade("", "hub:2", 0.1, 0)
     assert manifest.read_bytes() == before

@@ -1,4 +1,4 @@
-"""Kubeconfigs for the hub keep all other fields; copies find their files; diffs contain no secret."""
+"""Kubeconfigs for the hub retain all other fields; copies find their files; diffs contain no secret."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ users:
 """
 
 
-def test_only_the_line_of_the_server_changes() -> None:
+def test_only_the_server_line_changes() -> None:
     changed = pointed_at(KUBEADM, HUB)
     before, after = KUBEADM.splitlines(), changed.splitlines()
     assert [new for old, new in zip(before, after, strict=True) if old != new] == [f"    server: {HUB}"]
     assert server_of(changed) == HUB
 
 
-def test_no_client_calls_the_hub_through_a_proxy() -> None:
+def test_a_proxy_url_is_removed_from_a_clients_kubeconfig() -> None:
     proxied = KUBEADM.replace("    server:", "    proxy-url: http://proxy.example:3128\n    server:")
     document = yaml.safe_load(pointed_at(proxied, HUB))
     assert [each["cluster"] for each in document["clusters"]] == [
@@ -58,7 +58,7 @@ def test_no_client_calls_the_hub_through_a_proxy() -> None:
     ]
 
 
-def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files() -> None:
+def test_a_copied_kubeconfig_still_finds_its_files() -> None:
     here, there = Path("/etc/kubernetes"), Path("/etc/edgehub")
     assert moved(KUBEADM, here, here) == KUBEADM
     cluster = yaml.safe_load(moved(KUBEADM, here, there))["clusters"][1]["cluster"]
@@ -78,7 +78,7 @@ def test_a_copy_in_the_same_folder_is_the_same_and_one_elsewhere_finds_its_files
     ],
     ids=["flow", "JSON", "block", "scalars of several lines", "a plain scalar of two lines"],
 )
-def test_no_key_and_no_token_is_shown(user: str) -> None:
+def test_a_diff_shows_neither_keys_nor_tokens(user: str) -> None:
     text = f"clusters:\n- cluster: {{server: https://a}}\nusers:\n- name: secretary\n  user: {user}\n"
     shown = redacted("".join(f"+{line}\n" for line in text.splitlines()), [text])
     assert "U0VDUkV" not in shown
@@ -87,13 +87,13 @@ def test_no_key_and_no_token_is_shown(user: str) -> None:
     assert "name: " in shown
 
 
-def test_a_line_of_a_diff_that_is_no_kubeconfig_hides_its_value() -> None:
+def test_a_diff_of_a_malformed_kubeconfig_hides_its_values() -> None:
     assert redacted("+    token: secret\n+    server: https://a\n", ["a: b: c"]) == (
         "+    token: (not shown)\n+    server: https://a\n"
     )
 
 
-def test_kubelets_kubeconfig_of_yurthub_names_a_user_that_it_has_not() -> None:
+def test_a_kubeconfig_of_yurthub_with_an_undefined_user_is_accepted() -> None:
     text = yaml.safe_dump({**yaml.safe_load(KUBEADM), "users": None})
     assert server_of(text) == "https://10.0.0.1:6443"
     assert server_of(pointed_at(text, HUB)) == HUB
@@ -105,7 +105,7 @@ def test_a_malformed_kubeconfig_is_refused(text: str) -> None:
         server_of(text)
 
 
-def test_a_bootstrap_kubeconfig_has_the_authority_and_the_token(tmp_path: Path) -> None:
+def test_a_bootstrap_kubeconfig_contains_the_ca_and_the_token(tmp_path: Path) -> None:
     path = tmp_path / "conf"
     path.write_text(bootstrap_kubeconfig("https://c:6443", b"authority", "abcdef.0123456789abcdef"))
     made = load_kubeconfig(path)
@@ -113,7 +113,7 @@ def test_a_bootstrap_kubeconfig_has_the_authority_and_the_token(tmp_path: Path) 
     assert made.cluster.authority.read() == b"authority"
 
 
-def test_a_kubeconfig_without_credentials_leads_to_the_hub_anonymously(tmp_path: Path) -> None:
+def test_a_kubeconfig_without_credentials_points_at_the_hub_anonymously(tmp_path: Path) -> None:
     path = tmp_path / "conf"
     path.write_text(without_credentials(HUB))
     made = load_kubeconfig(path)

@@ -1,4 +1,4 @@
-"""Rehearsed outages: the drills that a person can begin, the pace of a slow link, and the end of each."""
+"""Drills: outages and slow links that an operator simulates, and how each ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.addons.support.observed import value_of
 
 
 class Log:
-    """Counts the notifications of a changed drill."""
+    """Count the notifications of a changed drill."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -29,14 +29,14 @@ def log() -> Log:
 
 @pytest.fixture
 def made(log: Log) -> Iterator[Drills]:
-    """Drills whose clock stands still."""
+    """Return drills with a stopped clock."""
     found = Drills(lambda: 100.0)
     found.on_change.append(log)
     yield found
     found.close()
 
 
-async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, log: Log) -> None:
+async def test_an_offline_drill_cuts_the_link_and_restores_it_at_its_end(made: Drills, log: Log) -> None:
     assert (made.is_offline, made.refusal, made.describe()["link"]) == (False, None, "online")
     made.begin(DrillKind.OFFLINE)
     assert made.is_offline
@@ -58,9 +58,7 @@ async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, log: 
     ("minutes", "kbps", "ms"),
     [(0, 1, 0), (MAX_MINUTES + 1, 1, 0), (1, 0, 0), (1, MAX_KBPS + 1, 0), (1, 1, -1), (1, 1, MAX_MS + 1)],
 )
-async def test_a_drill_with_impossible_values_is_refused(
-    made: Drills, minutes: int, kbps: int, ms: int
-) -> None:
+async def test_a_drill_with_invalid_values_is_refused(made: Drills, minutes: int, kbps: int, ms: int) -> None:
     with pytest.raises(ValueError, match=r"minutes|kbit/s"):
         made.begin(DrillKind.SLOW, minutes, kbps, ms)
     assert made.current is None
@@ -73,7 +71,7 @@ async def test_a_drill_with_impossible_values_is_refused(
 async def test_a_slow_link_delays_data_by_its_bandwidth(
     made: Drills, monkeypatch: pytest.MonkeyPatch, sizes: list[int], is_first: bool, seconds: list[float]
 ) -> None:
-    """8 kbit/s and half a second; bytes that come together wait for each other."""
+    """8 kbit/s and half a second; later bytes queue behind earlier ones."""
     waited: list[float] = []
     timeout = asyncio.timeout
 
@@ -88,7 +86,7 @@ async def test_a_slow_link_delays_data_by_its_bandwidth(
     assert waited == pytest.approx(seconds)
 
 
-async def test_the_end_of_a_drill_ends_its_waits(made: Drills) -> None:
+async def test_the_end_of_a_drill_releases_delayed_data(made: Drills) -> None:
     made.begin(DrillKind.SLOW, kbps=1, ms=MAX_MS)
     waiting = asyncio.create_task(made.pace(10**6, is_first=True))
     await asyncio.sleep(0)
@@ -97,7 +95,7 @@ async def test_the_end_of_a_drill_ends_its_waits(made: Drills) -> None:
         await waiting
 
 
-async def test_a_drill_ends_by_itself(made: Drills, log: Log) -> None:
+async def test_a_drill_ends_after_its_duration(made: Drills, log: Log) -> None:
     loop = asyncio.get_running_loop()
     before = loop.time()
     made.begin(DrillKind.OFFLINE)
@@ -108,7 +106,7 @@ async def test_a_drill_ends_by_itself(made: Drills, log: Log) -> None:
     assert log.times == 2
 
 
-async def test_a_drill_replaces_the_former_one(made: Drills) -> None:
+async def test_a_new_drill_replaces_the_running_one(made: Drills) -> None:
     made.begin(DrillKind.OFFLINE)
     first = made._timer
     made.begin(DrillKind.SLOW, kbps=64, ms=0)

@@ -1,4 +1,4 @@
-"""The uplink in use, and the return to a preferred one."""
+"""The uplink in use, the failover to another uplink, and the failback to a preferred one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST, SECOND, THIRD = parse_uplinks("", "wan1,wan2,wan3")
 
 
 class Node:
-    """A node with two servers and three uplinks, and a clock that tests move."""
+    """A node with two servers and three uplinks, and a clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -46,14 +46,14 @@ class Node:
         return {found.uplink for _ in range(4) if (found := self.cloud.choose()) is not None}
 
 
-def test_the_first_uplink_is_used_while_it_leads_to_a_server() -> None:
+def test_the_first_uplink_is_used_while_it_reaches_a_server() -> None:
     node = Node()
     assert (node.step(), node.used()) == (None, {FIRST})
     node.cloud.servers[0].failed("no route")
     assert (node.step(), node.used(), node.left) == (None, {FIRST}, [])
 
 
-def test_the_next_one_is_used_at_once_and_not_only_after_a_step() -> None:
+def test_failover_to_the_next_uplink_is_immediate() -> None:
     node = Node()
     node.lose(FIRST)
     assert (node.used(), node.cloud.is_up) == ({SECOND}, True)
@@ -64,7 +64,7 @@ def test_the_next_one_is_used_at_once_and_not_only_after_a_step() -> None:
     assert node.left == [FIRST, SECOND]
 
 
-def test_a_better_one_is_used_again_when_it_has_lasted() -> None:
+def test_failback_to_a_preferred_uplink_happens_once_it_is_stable() -> None:
     node = Node()
     node.lose(FIRST)
     node.step()
@@ -84,7 +84,7 @@ def test_a_better_one_is_used_again_when_it_has_lasted() -> None:
     assert node.step() == 2 * FAILBACK_DELAY, "it did not last"
 
 
-def test_the_only_one_that_leads_to_a_server_is_used_at_once() -> None:
+def test_the_only_uplink_that_reaches_a_server_is_used_at_once() -> None:
     node = Node()
     node.lose(FIRST)
     node.step()
@@ -96,7 +96,7 @@ def test_the_only_one_that_leads_to_a_server_is_used_at_once() -> None:
     assert node.left == [FIRST, SECOND]
 
 
-def test_a_node_without_any_keeps_the_one_that_it_used() -> None:
+def test_the_current_uplink_is_retained_if_none_reaches_a_server() -> None:
     node = Node()
     node.lose(FIRST, SECOND, THIRD)
     assert (node.step(), node.cloud.is_up, node.left) == (None, False, [])
@@ -105,7 +105,7 @@ def test_a_node_without_any_keeps_the_one_that_it_used() -> None:
     assert node.used() == {THIRD}
 
 
-def test_uplinks_behind_the_used_one_are_spare() -> None:
+def test_uplinks_after_the_current_one_are_spare() -> None:
     node = Node()
 
     def spare() -> set[Uplink | None]:
@@ -118,7 +118,7 @@ def test_uplinks_behind_the_used_one_are_spare() -> None:
     assert spare() == set(), "each may be the one that comes back"
 
 
-def test_without_uplinks_a_node_uses_its_routes() -> None:
+def test_a_node_without_uplinks_uses_its_routing_table() -> None:
     cloud = Cloud.by([A, B], (), "priority", 2.0, 3.0)
     assert (cloud.uplinks, cloud.leading_uplink, cloud.choose()) == ([], None, A)
     assert cloud.own_paths is cloud.servers
@@ -155,7 +155,7 @@ def test_without_uplinks_a_node_uses_its_routes() -> None:
         ),
     ],
 )
-def test_a_connection_that_does_not_last_is_trusted_later_each_time(
+def test_each_unstable_recovery_delays_the_next_failback_longer(
     lasted: list[float], holds: list[float]
 ) -> None:
     timer, now, found = FailbackTimer(), 0.0, []

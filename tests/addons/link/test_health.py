@@ -1,4 +1,4 @@
-"""The health of a server as a state machine, and the choice of one among several."""
+"""The health of a server as a state machine, and the choice between several servers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
         ("-+5", Condition.DOWN, False),
     ],
 )
-def test_conditions(seen: str, condition: Condition, usable: bool) -> None:
+def test_successes_and_failures_change_the_condition_of_a_server(
+    seen: str, condition: Condition, usable: bool
+) -> None:
     health = ServerHealth(A)
     for mark in seen:
         note: dict[str, Callable[[], bool]] = {
@@ -87,7 +89,7 @@ def test_a_server_is_found_by_its_url() -> None:
     assert cloud.named("https://other:1") is None
 
 
-def test_a_server_that_refuses_the_node_is_no_cloud_for_the_node_alone() -> None:
+def test_a_server_that_refuses_the_nodes_identity_is_down_for_the_node_only() -> None:
     cloud = Cloud([ServerHealth(A), ServerHealth(B)], "priority")
     cloud.servers[0].refuses_node = True
     assert (cloud.is_up, cloud.is_reachable, cloud.refusal, cloud.choose()) == (True, True, "", B)
@@ -99,7 +101,7 @@ def test_a_server_that_refuses_the_node_is_no_cloud_for_the_node_alone() -> None
     assert (cloud.is_up, cloud.is_reachable, cloud.refusal, cloud.choose()) == (False, False, "", None)
 
 
-def test_a_cloud_is_away_since_its_last_server_went_down() -> None:
+def test_an_outage_starts_when_the_last_server_goes_down() -> None:
     cloud = Cloud([ServerHealth(A), ServerHealth(B)], "round-robin")
     cloud.servers[0].failed("down")
     assert cloud.seconds_away is None
@@ -121,7 +123,7 @@ def test_a_cloud_is_away_since_its_last_server_went_down() -> None:
         (" https://[fd00::1]:6443 ", Server("https", "fd00::1", 6443)),
     ],
 )
-def test_servers(text: str, server: Server) -> None:
+def test_server_urls_are_parsed(text: str, server: Server) -> None:
     assert parse_server(text) == server
     assert parse_server(str(server)) == server
 
@@ -142,7 +144,7 @@ def test_a_malformed_server_is_refused(text: str) -> None:
         parse_server(text)
 
 
-def test_relays_have_names_that_no_node_can_have() -> None:
+def test_names_of_relays_are_invalid_as_node_names() -> None:
     found = parse_relays("https://relay.example:10269, https://[fd00::1]:10269,https://relay.example:10269,")
     assert [(str(each), each.node) for each in found] == [
         ("https://relay.example:10269", "relay relay.example:10269"),
@@ -161,14 +163,14 @@ def test_a_malformed_relay_is_refused(text: str) -> None:
     assert value_of(metrics.BOUNDS_REACHED.labels("relays")) == before + (text.count(",") == MAX_RELAYS)
 
 
-# -- partitions of tokens -------------------------------------------------------------------------------------------
+# -- partitions of tokens ------------------------------------------------------------------------------------------
 
 
 def is_shared(partitions: PoolPartitions, token: str) -> bool:
     return partitions.partition(f"Bearer {token}").startswith("shared")
 
 
-def test_a_token_has_its_own_lane_once_a_server_has_accepted_it() -> None:
+def test_a_token_has_its_own_pool_partition_once_a_server_has_accepted_it() -> None:
     partitions = PoolPartitions()
     assert is_shared(partitions, "a")
     partitions.answered("Bearer a", 200)
@@ -180,14 +182,14 @@ def test_a_token_has_its_own_lane_once_a_server_has_accepted_it() -> None:
     assert is_shared(partitions, "bad")
 
 
-def test_a_token_that_is_refused_loses_its_lane() -> None:
+def test_a_refused_token_loses_its_pool_partition() -> None:
     partitions = PoolPartitions()
     partitions.answered("Bearer a", 200)
     partitions.answered("Bearer a", 401)
     assert is_shared(partitions, "a")
 
 
-def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> None:
+def test_unverified_tokens_get_no_connection_and_accepted_ones_a_bounded_number() -> None:
     partitions = PoolPartitions()
     for number in range(10_000):
         partitions.answered(f"Bearer {number}", 401)
@@ -207,7 +209,7 @@ def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> N
     [("Basic {}", 403), ("Basic {}", 200), ("Bearer {}", 429), ("Bearer {}", 400), ("Bearer {}", 503)],
 )
 def test_a_malformed_authorization_header_opens_no_connection(authorization: str, status: int) -> None:
-    """kube-apiserver takes `Basic` for nothing: a pod had a connection to it opened for each that it invented."""
+    """kube-apiserver ignores `Basic`: a pod could once open a connection for each invented header."""
     partitions = PoolPartitions()
     for number in range(2 * MAX_OWN_PARTITIONS):
         partitions.answered(authorization.format(number), status)
@@ -217,13 +219,13 @@ def test_a_malformed_authorization_header_opens_no_connection(authorization: str
     )
 
 
-def test_a_token_has_one_lane_however_its_scheme_is_written() -> None:
+def test_a_token_has_one_pool_partition_for_any_case_of_its_scheme() -> None:
     partitions = PoolPartitions()
     partitions.answered("Bearer a", 200)
     assert partitions.partition("bEARER a") == partitions.partition("Bearer a")
 
 
-def test_no_token_is_remembered_in_clear() -> None:
+def test_tokens_are_not_stored_in_clear_text() -> None:
     partitions = PoolPartitions()
     partitions.answered("Bearer secret", 200)
     assert "secret" not in repr(vars(partitions))

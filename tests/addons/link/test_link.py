@@ -1,4 +1,4 @@
-"""One connection for each server and identity, with the right TLS, and the health that it reports."""
+"""One connection for each server and identity, with the right TLS settings, and the health reported from it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.cloud.pki import Authority
 from tests.kube.support.http2_peer import Asked, Peer
 
 
-async def test_all_that_the_hub_asks_of_a_server_shares_a_connection(tmp_path: Path) -> None:
+async def test_all_requests_of_the_hub_to_a_server_share_a_connection(tmp_path: Path) -> None:
     peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         assert await asyncio.gather(*(world.ask(f"/{number}") for number in range(20))) == [
@@ -37,7 +37,7 @@ async def test_all_that_the_hub_asks_of_a_server_shares_a_connection(tmp_path: P
         assert (peer.connections, world.health.connections) == (1, 1)
 
 
-async def test_a_renewed_certificate_has_a_connection_of_its_own(tmp_path: Path) -> None:
+async def test_a_renewed_certificate_opens_a_new_connection(tmp_path: Path) -> None:
     own, peer = credentials(), Peer(answer)
     async with linked(peer, own, server_context(tmp_path)) as world:
         await world.ask()
@@ -48,8 +48,8 @@ async def test_a_renewed_certificate_has_a_connection_of_its_own(tmp_path: Path)
     assert renewed.certificate != NODE.certificate
 
 
-async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: Path) -> None:
-    """kube-apiserver ends a connection that brought it a bad token."""
+async def test_an_accepted_token_has_its_own_connection(tmp_path: Path) -> None:
+    """kube-apiserver closes a connection on which it got a bad token."""
 
     def judge(asked: Asked) -> None:
         asked.head(200 if asked.fields["authorization"] == "Bearer good" else 401)
@@ -67,7 +67,7 @@ async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: P
         assert peer.connections <= bad + 1
 
 
-async def test_probes_go_over_the_connection_that_is_there(tmp_path: Path) -> None:
+async def test_probes_use_the_open_connection(tmp_path: Path) -> None:
     peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         world.link.start_probes(Client(world.lent, "", {}))
@@ -80,7 +80,7 @@ async def test_probes_go_over_the_connection_that_is_there(tmp_path: Path) -> No
         assert world.health.heard > 0
 
 
-async def test_a_server_that_sends_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+async def test_a_silent_server_times_out(tmp_path: Path) -> None:
     async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -96,7 +96,7 @@ async def test_a_server_that_sends_nothing_is_not_waited_for_without_end(tmp_pat
         world.link.close()
 
 
-async def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
+async def test_no_request_is_sent_to_a_server_with_another_ca(tmp_path: Path) -> None:
     peer = Peer(answer)
     async with linked(peer, credentials(trusted=Authority("another")), server_context(tmp_path)) as world:
         with pytest.raises(ConnectionError, match="Certificate verify failed: "):
@@ -105,7 +105,7 @@ async def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) ->
         assert world.health.usable, "it is probed first"
 
 
-async def test_a_server_without_http2_is_spoken_to_in_http1(tmp_path: Path) -> None:
+async def test_a_server_without_http2_is_used_over_http1(tmp_path: Path) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=f"{request.version.minor} {request.path}".encode())
 
@@ -139,7 +139,7 @@ async def test_a_cut_connection_ends_its_requests_and_the_next_one_gets_a_new_co
         assert peer.connections == 2
 
 
-async def test_a_drill_takes_the_cloud_away_and_nothing_else(tmp_path: Path) -> None:
+async def test_an_offline_drill_cuts_only_connections_to_the_cloud(tmp_path: Path) -> None:
     peer = Peer(hold)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:
@@ -153,10 +153,10 @@ async def test_a_drill_takes_the_cloud_away_and_nothing_else(tmp_path: Path) -> 
         assert world.health.condition is Condition.DOWN
         world.link.drills.end()
         with pytest.raises(ConnectionError, match="the cloud cannot be reached"):
-            await world.ask()  # until it has been probed
+            await world.ask()  # up again once a probe has succeeded
 
 
-async def test_a_slow_link_is_slow_for_the_hub_itself(tmp_path: Path) -> None:
+async def test_a_slow_link_drill_delays_the_hubs_own_requests(tmp_path: Path) -> None:
     peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask()

@@ -35,11 +35,11 @@ TOKEN = "Bearer pod"
 
 
 def tokens_at(peer: Peer) -> list[str]:
-    """The Authorization that came with each request."""
+    """Return the Authorization header of each request."""
     return [each.fields.get("authorization", "") for each in peer.asked]
 
 
-# -- whose identity ------------------------------------------------------------------------------------------------
+# -- identity ------------------------------------------------------------------------------------------------------
 
 
 async def test_each_request_carries_the_identity_of_its_session(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_request_that_lost_its_authorization_is_refused_and_never_sent(t
         (CredentialSource.NONE, ["Bearer t"], 401),
     ],
 )
-def test_an_identity_that_is_not_the_sessions_is_refused(
+def test_an_authorization_header_other_than_the_sessions_is_refused(
     credential_source: CredentialSource, sent: list[str], code: int
 ) -> None:
     with refuses(code):
@@ -94,8 +94,8 @@ VISIBLE = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_siz
 @given(st.text(max_size=30) | st.builds("{} {}".format, VISIBLE, VISIBLE))
 @example("Bearer t")
 @example("\xa0")
-def test_the_caller_at_the_door_is_the_caller_at_the_server(text: str) -> None:
-    """Whatever a header value is, a request reaches the server with its sender's identity, never the hub's."""
+def test_a_relayed_request_keeps_the_identity_of_its_caller(text: str) -> None:
+    """For any header value, a request reaches the server with its sender's identity, never the hub's."""
     door = Door(Listener.TLS, is_loopback=False, is_this_node=False)
     try:
         caller = caller_of(door, [("authorization", text)])
@@ -124,10 +124,10 @@ async def test_only_the_identity_of_the_hub_is_sent_to_another_hub(tmp_path: Pat
         assert len(peer.asked) == 1
 
 
-# -- which server --------------------------------------------------------------------------------------------------
+# -- choice of the server ------------------------------------------------------------------------------------------
 
 
-async def test_a_named_server_is_asked_up_or_down_and_else_one_that_is_up() -> None:
+async def test_a_request_goes_to_its_named_server_or_to_a_server_that_is_up() -> None:
     peer = Peer(answer)
     async with linked(peer, NO_CREDENTIALS) as world:
         world.health.failed("down")
@@ -139,7 +139,7 @@ async def test_a_named_server_is_asked_up_or_down_and_else_one_that_is_up() -> N
         assert world.link.choose(str(world.server)) == world.server
 
 
-async def test_answers_that_end_badly_have_the_server_probed(
+async def test_a_response_that_breaks_off_triggers_a_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer = Peer(lambda asked: asked.hang_up() if asked.fields[":path"] == "/gone" else hold(asked))
@@ -158,7 +158,7 @@ async def test_answers_that_end_badly_have_the_server_probed(
         assert suspects == [world.health] * 2
 
 
-async def test_an_unanswered_request_is_noted_after_the_last_answer(tmp_path: Path) -> None:
+async def test_an_unanswered_request_is_recorded_after_the_last_response(tmp_path: Path) -> None:
     peer = Peer(lambda asked: None if asked.fields[":path"] == "/slow" else answer(asked))
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask("/x")
@@ -168,16 +168,16 @@ async def test_an_unanswered_request_is_noted_after_the_last_answer(tmp_path: Pa
             assert world.health.asked > world.health.heard
 
 
-# -- what is counted -----------------------------------------------------------------------------------------------
+# -- counters and records ------------------------------------------------------------------------------------------
 
 
-async def test_requests_are_counted_as_the_hubs(tmp_path: Path) -> None:
+async def test_own_requests_are_counted_under_the_hubs_name(tmp_path: Path) -> None:
     labels = HUB, "watch", "services", "relay", 200
     before = value_of(metrics.REQUESTS.labels(*labels))
     peer = Peer(hold)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         up, down = (metrics.UPSTREAM_BYTES.labels(each, str(world.server)) for each in ("up", "down"))
-        # The port may have been that of another test's server.
+        # Another test's server may have used this port.
         bytes_before = value_of(up), value_of(down)
         target = "/api/v1/services?watch=true"
         async with world.lent.open("GET", target, headers=(), body=b"body", timeout=LATER) as response:
@@ -190,7 +190,7 @@ async def test_requests_are_counted_as_the_hubs(tmp_path: Path) -> None:
     assert value_of(metrics.REQUESTS.labels(*labels)) == before + 1
 
 
-async def test_the_last_requests_are_remembered_without_credentials(tmp_path: Path) -> None:
+async def test_the_last_requests_are_recorded_without_credentials(tmp_path: Path) -> None:
     peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
         await world.ask("/x?token=secret", token=TOKEN)
@@ -202,7 +202,7 @@ async def test_the_last_requests_are_remembered_without_credentials(tmp_path: Pa
     assert not [each for each in ("pod", "secret") if each in str(found)]
 
 
-async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> None:
+async def test_an_unanswered_request_is_recorded_with_the_reason() -> None:
     peer = Peer(answer)
     async with peer.serve():
         world = World(peer, NO_CREDENTIALS)
@@ -219,8 +219,8 @@ async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> No
     ("method", "code", "errors"),
     [("GET", 404, 0), ("PUT", 404, 1), ("GET", 406, 1), ("GET", 503, 1), ("GET", 304, 0)],
 )
-async def test_an_absent_object_is_no_error(tmp_path: Path, method: str, code: int, errors: int) -> None:
-    """A hub of the pool says so to each probe, and the cloud of a kind without a CRD."""
+async def test_a_404_is_not_recorded_as_an_error(tmp_path: Path, method: str, code: int, errors: int) -> None:
+    """A hub of the pool answers each probe with 404, and so does a cloud without a kind's CRD."""
 
     def refuse(asked: Asked) -> None:
         asked.head(code)

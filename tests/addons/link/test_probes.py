@@ -1,4 +1,4 @@
-"""Probes: a server's health after an answer, the interval of probes, and the listeners that are notified."""
+"""Probes: the health of a server after each response, the interval of probes, and the notified listeners."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Iterator[World]:
 
 
 async def probed(server: World, script: list[int | Exception]) -> None:
-    """Return when the server has answered probes by the script, in virtual time."""
+    """Return when the server has answered its scripted probes, in virtual time."""
     server.start()
     try:
         for says in script:
@@ -94,7 +94,7 @@ async def test_a_server_that_is_down_is_probed_more_often(server: World) -> None
         ),
     ],
 )
-def test_the_reason_of_an_unreachable_server_is_the_fault_of_the_link(error: OSError, expected: str) -> None:
+def test_an_unreachable_servers_reason_is_the_connect_error(error: OSError, expected: str) -> None:
     unreachable = Unreachable("GET")
     unreachable.__cause__ = error
     assert _reason(unreachable) == expected
@@ -108,7 +108,7 @@ async def test_probing_continues_after_an_unexpected_error(server: World) -> Non
 
 
 @pytest.mark.looptime
-async def test_a_server_that_is_down_has_time_for_a_handshake(server: World) -> None:
+async def test_a_probe_of_a_server_that_is_down_allows_time_for_a_handshake(server: World) -> None:
     """A satellite link needs three round trips more than a probe of an open connection."""
     server.says = GONE
     server.start()
@@ -147,7 +147,7 @@ async def test_a_server_that_breaks_a_connection_is_probed_at_once(server: World
 
 
 @pytest.mark.looptime
-async def test_connections_that_break_in_masses_cost_four_probes_a_second(server: World) -> None:
+async def test_many_broken_connections_cause_four_probes_a_second_at_most(server: World) -> None:
     server.start()
     for _ in range(1000):
         server.probes.suspect(server.health)
@@ -157,9 +157,7 @@ async def test_connections_that_break_in_masses_cost_four_probes_a_second(server
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("says", "is_up"), [(OK, True), (GONE, False)])
-async def test_whether_a_server_is_up_can_be_confirmed(
-    server: World, says: int | Exception, is_up: bool
-) -> None:
+async def test_a_probe_confirms_if_a_server_is_up(server: World, says: int | Exception, is_up: bool) -> None:
     server.start()
     await until(lambda: len(server.asked) == 1, 60)
     server.says = says
@@ -168,7 +166,7 @@ async def test_whether_a_server_is_up_can_be_confirmed(
 
 
 @pytest.mark.looptime
-async def test_a_probe_that_began_before_confirms_nothing(server: World) -> None:
+async def test_a_probe_that_began_before_the_question_confirms_nothing(server: World) -> None:
     server.start()
     server.delay = 1.0
     await until(lambda: len(server.asked) == 1, 60)
@@ -179,7 +177,7 @@ async def test_a_probe_that_began_before_confirms_nothing(server: World) -> None
     assert len(server.asked) == 2
 
 
-# -- what is no fault of the server --------------------------------------------------------------------------------
+# -- faults of the node --------------------------------------------------------------------------------------------
 
 NO_DESCRIPTOR = "[Errno 24] Too many open files"
 NO_PORT = "[Errno 99] Cannot assign requested address"
@@ -188,10 +186,10 @@ NO_NAME = "[Errno -3] Temporary failure in name resolution"
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("message", [NO_DESCRIPTOR, NO_PORT, NO_NAME])
-async def test_a_node_without_descriptors_takes_no_server_down(
+async def test_a_node_without_file_descriptors_leaves_its_servers_up(
     server: World, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """1,024 used descriptors once cut all healthy watches, and filled the log with 14,000 lines a second."""
+    """1,024 open descriptors once cut all healthy watches, and filled the log with 14,000 lines a second."""
     server.start()
     server.health.connections = 1
     failures = [metrics.CONNECT_FAILURES.labels(fault) for fault in ("node", "resolver")]
@@ -209,10 +207,10 @@ async def test_a_node_without_descriptors_takes_no_server_down(
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("connections", "is_up"), [(0, False), (1, True)])
-async def test_a_name_that_is_not_resolved_takes_down_a_server_without_connections(
+async def test_a_failed_dns_lookup_marks_a_server_without_connections_as_down(
     server: World, connections: int, is_up: bool
 ) -> None:
-    """A hub that starts without a cloud knows only a name: its clients must get copies."""
+    """A hub that starts without a cloud cannot resolve its name, and must serve clients from copies."""
     server.health.connections = connections
     server.says, server.failure = GONE, NO_NAME
     server.start()
@@ -221,7 +219,7 @@ async def test_a_name_that_is_not_resolved_takes_down_a_server_without_connectio
 
 
 @pytest.mark.looptime
-async def test_a_server_that_is_gone_goes_down_despite_a_fault_of_the_node(server: World) -> None:
+async def test_an_unreachable_server_goes_down_despite_a_fault_of_the_node(server: World) -> None:
     server.health.connections = 1
     server.start()
     server.probes.connect_failed(server.health, NO_DESCRIPTOR)
@@ -231,10 +229,8 @@ async def test_a_server_that_is_gone_goes_down_despite_a_fault_of_the_node(serve
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("code", "asked"), [(429, 1), (503, 2)])
-async def test_a_server_that_asks_for_time_is_probed_no_more_until_then(
-    server: World, code: int, asked: int
-) -> None:
-    """An outage must be known before: two errors in a row."""
+async def test_retry_after_delays_the_next_probe(server: World, code: int, asked: int) -> None:
+    """The first two errors in a row are still probed as usual, so that an outage is known."""
     server.says, server.asks_for = code, "30"
     server.start()
     await asyncio.sleep(29)
@@ -244,7 +240,7 @@ async def test_a_server_that_asks_for_time_is_probed_no_more_until_then(
 
 
 @pytest.mark.looptime
-async def test_a_server_that_does_not_know_the_node_is_up_and_refuses_it(server: World) -> None:
+async def test_a_server_that_refuses_the_nodes_identity_is_up_but_unusable(server: World) -> None:
     changed = server.cloud.changed.wait()
     await probed(server, [401])
     assert (server.health.condition, server.health.refuses_node) == (Condition.UP, True)

@@ -1,4 +1,4 @@
-"""The servers that an operator names: host, port, and path prefix."""
+"""The server URLs that an operator configures: host, port, and path prefix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from addons.link.servers import parse_relays, parse_server
     ],
 )
 def test_a_server_may_have_a_path(text: str, authority: str, prefix: str) -> None:
-    """Rancher and other gateways of many clusters have one; client-go puts it before each path."""
+    """Rancher and other gateways to several clusters have a path; client-go prefixes every request path with it."""
     server = parse_server(text)
     assert (server.authority, server.prefix) == (authority, prefix)
 
@@ -27,7 +27,7 @@ def test_a_server_may_have_a_path(text: str, authority: str, prefix: str) -> Non
     "text",
     ["cloud", "ftp://cloud", "https://cloud/a?b", "https://cloud/#a", "https://u@cloud", "https://cloud/a b"],
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_a_url_with_credentials_a_query_or_no_host_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="server"):
         parse_server(text)
 
@@ -36,6 +36,6 @@ def test_two_clusters_of_one_gateway_are_two_servers() -> None:
     assert parse_server("https://gateway/a") != parse_server("https://gateway/b")
 
 
-def test_a_relay_has_no_path() -> None:
+def test_a_relay_url_with_a_path_is_refused() -> None:
     with pytest.raises(ValueError, match="relay"):
         parse_relays("https://relay:10269/a")

@@ -1,4 +1,4 @@
-"""The allowed silence of a server, by its round trips, and the detection of a black hole."""
+"""The allowed silence of a server, derived from its round trips, and the detection of a black hole."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_server_that_answers_other_requests_is_up(server: World) -> None
 
 
 @pytest.mark.looptime
-async def test_a_server_that_speaks_is_not_probed(server: World) -> None:
+async def test_a_server_that_sends_data_is_not_probed(server: World) -> None:
     loop, health = asyncio.get_running_loop(), server.health
     server.start()
     await until(lambda: len(server.asked) == 1, 60)
@@ -66,7 +66,7 @@ async def test_a_server_that_speaks_is_not_probed(server: World) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_server_that_speaks_to_err_is_probed(server: World) -> None:
+async def test_a_server_that_sends_only_errors_is_probed(server: World) -> None:
     loop, health = asyncio.get_running_loop(), server.health
     server.start()
     await until(lambda: len(server.asked) == 1, 60)
@@ -97,15 +97,15 @@ async def test_a_black_hole_is_noticed_in_six_seconds_or_three_round_trips(
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("round_trip", [0.05, 2.0])
-async def test_a_server_that_owes_an_answer_is_probed_sooner(server: World, round_trip: float) -> None:
-    """So a lease whose renewal was lost does not also wait for the silence before the probe."""
+async def test_a_server_with_a_pending_response_is_probed_sooner(server: World, round_trip: float) -> None:
+    """A lost lease renewal must not wait for the full silence before the probe."""
     loop, health = asyncio.get_running_loop(), server.health
     server.pong_after = round_trip
     server.start()
     await asyncio.sleep(60)
     pings = server.pings
     await until(lambda: server.pings > pings, 60)
-    await asyncio.sleep(round_trip)  # its answer
+    await asyncio.sleep(round_trip)  # the response
     pings = server.pings
     health.was_asked(loop.time())
     health.heard = loop.time()
@@ -123,7 +123,7 @@ async def test_a_server_that_owes_an_answer_is_probed_sooner(server: World, roun
 
 
 @pytest.mark.looptime
-async def test_a_server_that_is_up_is_pinged_and_no_more(server: World) -> None:
+async def test_a_server_that_is_up_is_only_pinged(server: World) -> None:
     server.pong_after = 0.05
     server.start()
     await asyncio.sleep(60)
@@ -167,7 +167,7 @@ async def test_probes_end_in_the_middle_of_a_ping(server: World) -> None:
 
 
 @pytest.mark.looptime
-async def test_a_spare_uplink_is_probed_rarely_until_it_is_needed(server: World) -> None:
+async def test_a_spare_uplink_is_probed_rarely_until_it_is_used(server: World) -> None:
     cloud = Cloud.by([A], parse_uplinks("", "wan1,wan2"), "priority")
     preferred, server.health = cloud.servers
     server.probe(cloud)
@@ -193,7 +193,7 @@ async def test_a_spare_uplink_is_probed_rarely_until_it_is_needed(server: World)
 
 
 @pytest.mark.looptime
-async def test_no_outage_is_seen_where_round_trips_rise_to_three_seconds_at_once(server: World) -> None:
+async def test_a_sudden_rise_of_round_trips_to_three_seconds_is_no_outage(server: World) -> None:
     server.delay = 0.05
     server.start()
     await asyncio.sleep(20)
@@ -233,15 +233,15 @@ def test_round_trips_are_smoothed(round_trips: list[float], smoothed: float, sil
     assert timeouts.silence == pytest.approx(silence)
 
 
-def test_a_slow_handshake_is_soon_forgotten() -> None:
-    """All nodes come back at once, and a server takes seconds for each handshake."""
+def test_one_slow_handshake_has_no_lasting_effect_on_timeouts() -> None:
+    """After an outage all nodes reconnect at once, and each handshake takes a server seconds."""
     timeouts = timeouts_of(4.0)
     for _ in range(20):
         timeouts.answered(0.05)
     assert timeouts.silence == PROBE_TIMEOUT
 
 
-def test_the_work_of_a_server_is_no_round_trip() -> None:
+def test_the_processing_time_of_a_server_is_not_part_of_the_round_trip() -> None:
     timeouts = timeouts_of(0.05)
     for _ in range(20):
         timeouts.answered(30.0)
@@ -252,7 +252,7 @@ def test_the_work_of_a_server_is_no_round_trip() -> None:
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=50))
-def test_no_time_is_shorter_than_asked_for_or_longer_than_the_bound(round_trips: list[float]) -> None:
+def test_timeouts_stay_between_the_configured_minimum_and_the_bound(round_trips: list[float]) -> None:
     timeouts = timeouts_of(*round_trips)
     assert PROBE_TIMEOUT <= timeouts.silence <= LONGEST
     assert timeouts.silence <= timeouts.first_silence <= LONGEST
@@ -261,18 +261,18 @@ def test_no_time_is_shorter_than_asked_for_or_longer_than_the_bound(round_trips:
 
 
 @given(SECONDS)
-def test_a_link_that_stays_as_it_is_has_thrice_its_round_trip(round_trip: float) -> None:
+def test_a_steady_link_has_timeouts_of_three_round_trips(round_trip: float) -> None:
     timeouts = timeouts_of(*[round_trip] * 60)
     noticed = timeouts.interval + timeouts.silence
     assert noticed == pytest.approx(min(max(5.9, 3 * round_trip), PROBE_INTERVAL + LONGEST), abs=0.01)
 
 
 @pytest.mark.parametrize("text", ["0.5", "2", "30"])
-def test_an_operator_gives_seconds_with_a_fraction(text: str) -> None:
+def test_seconds_with_a_fraction_are_parsed(text: str) -> None:
     assert parse_duration("hub_probe_interval", text) == float(text)
 
 
 @pytest.mark.parametrize("text", ["", "x", "0.4", "-1", "31", "nan", "inf"])
-def test_seconds_that_make_no_sense_are_refused(text: str) -> None:
+def test_invalid_seconds_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"hub_probe_interval is 0.5 to 30 seconds, not"):
         parse_duration("hub_probe_interval", text)

@@ -21,7 +21,7 @@ BOTH = [b"h2", b"http/1.1"]
 
 
 def common_name(certificate: bytes | None) -> str:
-    """The common name in a client's certificate (DER); "" for none."""
+    """Return the common name in a client's certificate (DER); "" for none."""
     if certificate is None:
         return ""
     names = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -29,7 +29,7 @@ def common_name(certificate: bytes | None) -> str:
 
 
 class TlsServer:
-    """Shakes hands with each client, and notes its certificate. Accepts only certificates of the authority."""
+    """Complete a handshake with each client, and record its certificate. Accepts only certificates of the authority."""
 
     def __init__(self, folder: Path, authority: Authority, server: Credential) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -40,7 +40,7 @@ class TlsServer:
         self.context.set_servername_callback(lambda _conn, name, _context: self.names.append(name))
         self.names: list[str | None] = []
         self.shown: list[str] = []
-        """The common name of each client's certificate, "" for none."""
+        """The common name in each client's certificate, "" for none."""
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def greet(
     lend: bool = True,
     alpn: list[bytes] = HTTP1,
 ) -> SSL.Connection:
-    """The hub's end of a handshake; OpenSSL.SSL.Error when either end refuses."""
+    """Complete the hub's side of a handshake; OpenSSL.SSL.Error when either side refuses."""
     ours = tls.connection(name, lend_certificate=lend, alpn=alpn)
     shown = meet(ours, server.context).getpeercert(binary_form=True)
     server.shown.append(common_name(shown))
@@ -79,7 +79,7 @@ def greet(
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "kubernetes.default.svc", "a.example.com"])
-def test_a_server_of_the_clusters_ca_is_believed_by_each_of_its_names(
+def test_a_server_certificate_by_the_clusters_ca_is_trusted_for_each_name(
     server: TlsServer, authority: Authority, name: str
 ) -> None:
     greet(UpstreamTls(credentials(authority.certificate)), server, name)
@@ -87,7 +87,7 @@ def test_a_server_of_the_clusters_ca_is_believed_by_each_of_its_names(
 
 
 @pytest.mark.parametrize("name", ["127.0.0.2", "::1", "other.svc", "a.b.example.com", "kubernetes"])
-def test_a_server_that_cannot_prove_its_name_is_refused(
+def test_a_server_without_a_certificate_for_its_name_is_refused(
     server: TlsServer, authority: Authority, name: str
 ) -> None:
     with pytest.raises(SSL.Error):
@@ -113,7 +113,7 @@ def test_a_server_that_cannot_prove_its_name_is_refused(
         ([], "common-name", False),
     ],
 )
-def test_a_certificate_is_for_the_names_that_it_lists(
+def test_a_certificate_is_valid_only_for_its_subject_alternative_names(
     authority: Authority, hosts: list[str], name: str, is_its: bool
 ) -> None:
     shown = x509.load_pem_x509_certificate(authority.issue_server("common-name", hosts).certificate)
@@ -138,10 +138,10 @@ def test_a_refused_certificate_is_reported_with_the_reason(server: TlsServer, au
         assert refusal_of(ours) == f"Certificate verify failed: {expected}"
 
 
-def test_a_certificate_that_cannot_be_read_is_refused_like_another_servers(
+def test_an_unreadable_certificate_is_refused_with_openssls_error(
     server: TlsServer, authority: Authority
 ) -> None:
-    """An exception of a callback would come out of the handshake in place of OpenSSL's error."""
+    """An exception in the callback would replace OpenSSL's error."""
 
     def read(_: x509.Certificate) -> bool:
         raise x509.DuplicateExtension("two of a kind", NameOID.COMMON_NAME)
@@ -159,20 +159,22 @@ def test_a_server_of_another_ca_is_refused(server: TlsServer, trusted: bytes) ->
         greet(UpstreamTls(credentials(trusted)), server)
 
 
-def test_an_insecure_kubeconfig_believes_anybody(server: TlsServer) -> None:
+def test_an_insecure_kubeconfig_trusts_any_server(server: TlsServer) -> None:
     greet(UpstreamTls(credentials(Authority().certificate, insecure=True)), server, "other.svc")
     assert server.names == ["other.svc"]
 
 
-def test_two_cas_are_both_believed(server: TlsServer, authority: Authority) -> None:
-    """Both CAs are trusted while a cluster rotates them."""
+def test_both_of_two_cas_are_trusted(server: TlsServer, authority: Authority) -> None:
+    """A cluster that rotates its CA needs both for some time."""
     bundle = Authority().certificate + authority.certificate
     greet(UpstreamTls(credentials(bundle)), server)
-    # The handshake was complete: the server has noted a client without a certificate.
+    # The handshake completed: the server has recorded a client without a certificate.
     assert server.shown == [""]
 
 
-def test_the_certificate_is_shown_only_where_it_is_lent(server: TlsServer, authority: Authority) -> None:
+def test_the_certificate_is_presented_only_on_connections_with_the_hubs_identity(
+    server: TlsServer, authority: Authority
+) -> None:
     tls = UpstreamTls(credentials(authority.certificate, authority.issue_node("n1")))
     greet(tls, server, lend=True)
     greet(tls, server, lend=False)
@@ -181,7 +183,7 @@ def test_the_certificate_is_shown_only_where_it_is_lent(server: TlsServer, autho
 
 
 @pytest.mark.parametrize(("offers", "chosen"), [(HTTP1, b"http/1.1"), (BOTH, b"h2")])
-def test_http_versions_are_those_that_are_offered(
+def test_only_the_offered_http_versions_are_negotiated(
     server: TlsServer, authority: Authority, offers: list[bytes], chosen: bytes
 ) -> None:
     found = greet(UpstreamTls(credentials(authority.certificate)), server, alpn=offers)
@@ -196,7 +198,7 @@ def test_a_silent_connection_keeps_no_buffers(authority: Authority, monkeypatch:
     assert SSL.MODE_RELEASE_BUFFERS in modes
 
 
-def test_old_protocols_are_refused(server: TlsServer, authority: Authority) -> None:
+def test_old_tls_versions_are_refused(server: TlsServer, authority: Authority) -> None:
     with pytest.warns(DeprecationWarning, match="TLSv1"):
         server.context.maximum_version = ssl.TLSVersion.TLSv1_1
     with pytest.warns(DeprecationWarning, match="TLSv1"):
@@ -237,10 +239,11 @@ def from_files(authority: Authority, certificate: Path, key: Path) -> UpstreamTl
     return UpstreamTls(Credentials(Cluster(authority=DataOrFile(authority.certificate)), User(*files)))
 
 
-def test_a_swapped_link_to_a_certificate_file_is_read_again(
+def test_a_changed_symbolic_link_to_a_certificate_file_is_followed(
     tmp_path: Path, server: TlsServer, authority: Authority
 ) -> None:
-    """Kubelet rotates like this: a new file with certificate and key, then `kubelet-client-current.pem` leads there."""
+    """kubelet rotates this way: it writes a new file with certificate and key, then points `kubelet-client-current.pem`
+    at it."""
     current = tmp_path / "kubelet-client-current.pem"
     tls = from_files(authority, current, current)
     partitions = set()
@@ -255,7 +258,7 @@ def test_a_swapped_link_to_a_certificate_file_is_read_again(
     assert len(partitions) == 2
 
 
-def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
+def test_a_half_written_certificate_and_key_leave_the_former_pair_in_use(
     tmp_path: Path, server: TlsServer, authority: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     certificate, key = authority.issue_node("before").write(tmp_path, "client")
@@ -275,7 +278,7 @@ def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
     assert tls.expiry() != ends
 
 
-def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
+def test_without_a_certificate_there_is_no_expiry_and_one_pool_partition() -> None:
     tls = UpstreamTls(NO_CREDENTIALS)
     assert (tls.partition, tls.expiry()) == ("", None)
     absent = DataOrFile(path=Path("/no/such/file"))
@@ -283,7 +286,7 @@ def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
     assert (missing.partition, missing.expiry()) == ("", None)
 
 
-def test_a_file_that_is_missing_is_named_with_its_field_and_serves_when_it_is_there(
+def test_a_missing_file_is_reported_with_its_field_and_used_once_it_exists(
     authority: Authority, tmp_path: Path
 ) -> None:
     cluster = {"server": "https://a", "certificate-authority": "ca.crt"}
@@ -316,7 +319,7 @@ def test_tls_contexts_are_reused_while_the_files_are_unchanged(authority: Author
         Credentials(user=User(DataOrFile(Authority().issue_node("n").certificate))),
     ],
 )
-def test_credentials_that_cannot_be_used_are_an_error_and_no_connection(broken: Credentials) -> None:
+def test_unusable_credentials_raise_an_error_before_connecting(broken: Credentials) -> None:
     with pytest.raises((ValueError, SSL.Error)):
         UpstreamTls(broken).connection("kubernetes", lend_certificate=True, alpn=HTTP1)
 
@@ -328,13 +331,13 @@ def test_a_key_of_another_certificate_is_an_error(authority: Authority) -> None:
         UpstreamTls(mixed).connection("kubernetes", lend_certificate=True, alpn=HTTP1)
 
 
-def test_the_kubeconfigs_name_for_the_server_is_handed_on() -> None:
+def test_the_kubeconfigs_tls_server_name_is_used() -> None:
     assert UpstreamTls(credentials(server_name="api.internal")).server_name == "api.internal"
     assert UpstreamTls(NO_CREDENTIALS).server_name == ""
 
 
 @pytest.mark.parametrize("pem", [b"garbage", b"\xff"])
-def test_bad_certificates_are_the_operator_s_error(pem: bytes) -> None:
+def test_malformed_certificates_are_configuration_errors(pem: bytes) -> None:
     bad = DataOrFile(pem)
     for broken in (Credentials(Cluster(authority=bad)), Credentials(user=User(bad))):
         with pytest.raises(ValueError, match="cannot be used"):

@@ -1,4 +1,4 @@
-"""One transport for both ends of TLS: here both meet in one process."""
+"""The TLS transport in both roles: here a client and a server meet in one process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.addons.support.observed import until, value_of
 
 
 class End(TlsTransport):
-    """Gives `inside` what its TLS brings."""
+    """Pass the decrypted bytes to `inside`."""
 
     def __init__(self, tls: SSL.Connection) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Inside(asyncio.Protocol):
 
 @asynccontextmanager
 async def both_ends(folder: Path, name: str = "localhost") -> AsyncIterator[tuple[End, End]]:
-    """A client's end and a server's."""
+    """Return the transports of a client and a server."""
     own = SSL.Context(SSL.TLS_SERVER_METHOD)
     certificate, key = AUTHORITY.issue_server("server", ["localhost"]).write(folder, "server")
     own.use_certificate_chain_file(str(certificate))
@@ -88,7 +88,7 @@ async def both_ends(folder: Path, name: str = "localhost") -> AsyncIterator[tupl
     await until(lambda: client.is_closing() and server.is_closing())
 
 
-async def test_each_end_of_the_transport_reads_the_bytes_of_its_peer(tmp_path: Path) -> None:
+async def test_client_and_server_read_the_bytes_of_their_peer(tmp_path: Path) -> None:
     sent = bytes(range(256)) * 1024
     async with both_ends(tmp_path) as (client, server):
         client.write(b"too early, and lost")
@@ -100,7 +100,7 @@ async def test_each_end_of_the_transport_reads_the_bytes_of_its_peer(tmp_path: P
         assert server.inside.all == client.inside.all == sent
 
 
-async def test_an_alert_ends_the_inner_connection_properly_and_a_cut_does_not(tmp_path: Path) -> None:
+async def test_close_notify_is_an_orderly_end_and_a_cut_is_an_error(tmp_path: Path) -> None:
     for is_cut in (False, True):
         async with both_ends(tmp_path) as (client, server):
             await until(lambda: client.inside.transport and server.inside.transport)
@@ -120,17 +120,17 @@ async def test_both_ends_report_why_a_handshake_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reads", [True, False])
-async def test_answers_to_new_keys_go_out_and_wait_for_no_client_that_does_not_read(reads: bool) -> None:
-    """The answers stayed in OpenSSL's buffer until the hub had something else to write, without a bound."""
+async def test_key_update_responses_are_flushed_and_bounded_for_a_slow_client(reads: bool) -> None:
+    """Responses once stayed in OpenSSL's buffer, without a bound, until the hub wrote something else."""
 
     class NewKeys:
-        """Stands for OpenSSL, which owes an answer to each byte that comes, for a client that only renews its keys."""
+        """Simulate OpenSSL with a pending response to each received byte, for a client that only renews its keys."""
 
         def __init__(self) -> None:
             self._owed = b""
 
         def do_handshake(self) -> None:
-            """Agree at once."""
+            """Succeed at once."""
 
         def bio_write(self, data: bytes) -> None:
             self._owed += bytes(22 * len(data))
@@ -161,7 +161,7 @@ async def test_answers_to_new_keys_go_out_and_wait_for_no_client_that_does_not_r
     writer.transport.abort()
 
 
-async def test_a_protocol_that_reads_no_further_learns_the_end_when_it_reads_on(tmp_path: Path) -> None:
+async def test_a_protocol_that_paused_reading_gets_the_end_when_it_resumes(tmp_path: Path) -> None:
     async with both_ends(tmp_path) as (client, server):
         await until(lambda: client.inside.transport and server.inside.transport)
         server.inside.reads_once = True

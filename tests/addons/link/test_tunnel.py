@@ -24,7 +24,7 @@ from tests.cloud.connect_proxy import ConnectProxy
 from tests.kube.support.http2_peer import Peer
 
 SERVER = parse_server("https://cloud.example:6443")
-"""A name that the proxy alone can resolve; `credentials` expect another one in the server's certificate."""
+"""A name that only the proxy can resolve; `credentials` expect another name in the server's certificate."""
 REFUSES = b"HTTP/1.1 403 Forbidden\r\n\r\n"
 
 
@@ -32,14 +32,14 @@ def port_of(peer: Peer) -> int:
     return parse_server(peer.url).port
 
 
-def reached(**changed: Any) -> Credentials:
-    """The credentials, with another way to the cluster."""
+def credentials_with(**changed: Any) -> Credentials:
+    """Return the credentials with changed fields of the cluster."""
     own = credentials()
     return replace(own, cluster=replace(own.cluster, **changed))
 
 
-def through(proxy: ConnectProxy, url: str = "") -> Credentials:
-    return reached(server_name="127.0.0.1", proxy=parse_proxy(url or proxy.url))
+def credentials_through(proxy: ConnectProxy, url: str = "") -> Credentials:
+    return credentials_with(server_name="127.0.0.1", proxy=parse_proxy(url or proxy.url))
 
 
 async def test_a_connection_through_a_proxy_sends_one_connect_and_speaks_tls_with_the_server(
@@ -50,7 +50,7 @@ async def test_a_connection_through_a_proxy_sends_one_connect_and_speaks_tls_wit
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer)) as proxy,
     ):
-        world.connect(SERVER, through(proxy))
+        world.connect(SERVER, credentials_through(proxy))
         assert [await world.ask(f"/{number}") for number in range(3)] == [b"of /0", b"of /1", b"of /2"]
         assert proxy.asked == ["CONNECT cloud.example:6443 HTTP/1.1\r\nHost: cloud.example:6443\r\n\r\n"]
         assert world.health.connections == 1
@@ -64,15 +64,15 @@ async def test_the_proxy_gets_its_credentials_and_the_server_does_not(tmp_path: 
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), authorization="Basic dTpwdw==") as proxy,
     ):
-        world.connect(SERVER, through(proxy))
+        world.connect(SERVER, credentials_through(proxy))
         with pytest.raises(ConnectionError, match=r"refuses: 407 Proxy Authentication Required$"):
             await world.ask()
-        world.connect(SERVER, through(proxy, f"http://u:pw@127.0.0.1:{proxy.port}"))
+        world.connect(SERVER, credentials_through(proxy, f"http://u:pw@127.0.0.1:{proxy.port}"))
         assert await world.ask() == b"of /x"
         assert "proxy-authorization" not in peer.asked[0].fields
 
 
-async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_may_use_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = tmp_path / "authority.pem"
     authority.write_bytes(AUTHORITY.certificate)
     peer, context = Peer(answer), server_context(tmp_path, alpn=("http/1.1",))
@@ -80,7 +80,7 @@ async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pyte
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), tls=context) as proxy,
     ):
-        world.connect(SERVER, through(proxy))
+        world.connect(SERVER, credentials_through(proxy))
         with pytest.raises(OSError, match="ertificate"):
             await world.ask()
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
@@ -100,13 +100,13 @@ async def test_a_proxy_that_refuses_is_a_connection_error_with_its_answer(
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), answer=said) as proxy,
     ):
-        world.connect(SERVER, through(proxy))
+        world.connect(SERVER, credentials_through(proxy))
         with pytest.raises(ConnectionError, match=message):
             await world.ask()
         assert world.health.connections == 0
 
 
-async def test_the_environment_names_a_proxy_except_for_no_proxy(
+async def test_the_environment_sets_a_proxy_except_for_no_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, elsewhere = Peer(answer), parse_server("https://direct.example:6443")
@@ -116,7 +116,7 @@ async def test_the_environment_names_a_proxy_except_for_no_proxy(
     ):
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
         monkeypatch.setenv("NO_PROXY", "direct.example,10.0.0.0/8")
-        world.connect(SERVER, reached(server_name="127.0.0.1"))
+        world.connect(SERVER, credentials_with(server_name="127.0.0.1"))
         assert await world.ask() == b"of /x"
         assert world.link.proxy(elsewhere) is None
         assert world.link.proxy(Server("https", "peer.example", 10269, "node-2")) is None
@@ -135,7 +135,7 @@ async def test_a_silent_proxy_times_out(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     peer = Peer(answer)
     async with server, linked(peer, credentials(), server_context(tmp_path)) as world:
-        world.connect(SERVER, reached(proxy=parse_proxy(f"http://127.0.0.1:{port}")))
+        world.connect(SERVER, credentials_with(proxy=parse_proxy(f"http://127.0.0.1:{port}")))
         asking = asyncio.create_task(world.ask())
         await until(lambda: world.link.connections._opening)
         world.link.close()
@@ -170,7 +170,7 @@ class Reader(asyncio.Protocol):
 async def connected(
     folder: Path, serve: Serve, *, tls: bool = True, drills: Drills | None = None
 ) -> AsyncIterator[tuple[UpstreamTransport, Reader, ServerHealth]]:
-    """A connection to a server that serves so, with a reader; and what is known of the server."""
+    """Connect to a server with this handler; yield the transport, its reader and the server's health."""
     context = server_context(folder) if tls else None
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)  # type: ignore[arg-type]  # either kind
     port = server.sockets[0].getsockname()[1]
@@ -211,7 +211,9 @@ async def test_an_echo_through_a_tunnel_is_complete(tmp_path: Path, tls: bool) -
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Path, tls: bool) -> None:
+async def test_a_protocol_that_paused_reading_gets_the_rest_when_it_resumes(
+    tmp_path: Path, tls: bool
+) -> None:
     size = 2**20
 
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -230,7 +232,7 @@ async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Pa
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_data_handled_at_once_is_bounded(
+async def test_data_handled_in_one_iteration_is_bounded(
     tmp_path: Path, tls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes, take = list[int](), UpstreamTransport.data_received
@@ -251,7 +253,7 @@ async def test_data_handled_at_once_is_bounded(
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_an_end_of_the_server_is_an_orderly_end(tmp_path: Path, tls: bool) -> None:
+async def test_a_close_by_the_server_is_an_orderly_end(tmp_path: Path, tls: bool) -> None:
     def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"bye")
         writer.close()
@@ -272,7 +274,7 @@ async def test_an_abort_without_close_notify_is_no_orderly_end(tmp_path: Path) -
         assert not reader.has_ended
 
 
-async def test_a_peer_that_speaks_no_tls_is_an_error(tmp_path: Path) -> None:
+async def test_a_peer_without_tls_is_an_error(tmp_path: Path) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n")
         await reader.read()

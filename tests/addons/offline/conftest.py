@@ -1,4 +1,4 @@
-"""Copies on a disk for one test."""
+"""Fixtures for cached copies on the test's own disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.schemas.published import messages
 from tests.addons.support.copying import copies_in
 from tests.addons.support.devices import Device
 
-messages()  # a hub has read it before it serves
+messages()  # a hub opens it before it serves
 
 
 @pytest.fixture

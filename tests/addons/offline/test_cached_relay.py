@@ -1,4 +1,4 @@
-"""Requests that the hub answers when the cloud is gone, on a small cloud that the test can stop."""
+"""Requests that the hub answers itself when the cloud is gone, with a small cloud that the test can stop."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ REPORT = b'{"status":{"phase":"Running"}}'
 
 
 class FakeCloud(AnsweringClient):
-    """Gives the answers that a test sets; `None` is no answer, "hub" an error of the hub's own."""
+    """Return the responses that a test sets; `None` is a failed connection, "hub" an error of the hub's own."""
 
     def __init__(self) -> None:
         super().__init__("http://127.0.0.1:1")
         self.says: list[tuple[int, bytes] | None] = []
         self.asked = 0
         self.users: dict[str, str] = {}
-        """The users of tokens, while there is a cloud."""
+        """The users of tokens, as the cloud reviews them."""
         self.is_gone = False
 
     def of(self, authorization: str) -> Client:
-        """A cloud that reviews one token, and knows no other right than what its own answers say."""
+        """Return a client that reviews this token, and knows no other permissions than those in its responses."""
         user = self.users.get(authorization, "")
         if self.is_gone:
             return QueuedAnswers(*[Unreachable("gone")] * 2)
@@ -75,7 +75,7 @@ class FakeCloud(AnsweringClient):
         )
 
     def relayed(self) -> RawResponse | None:
-        """The answer to a client's request; None where there is none."""
+        """Return the response to a client's request; None if there is none."""
         self.asked += 1
         said = self.says.pop(0)
         headers = CIMultiDictProxy(CIMultiDict({"Content-Type": "text/plain"}))
@@ -83,7 +83,7 @@ class FakeCloud(AnsweringClient):
 
 
 class Node(OfflineWorld):
-    """The part that relays or answers, and a client of it."""
+    """The cached relay of a node, and a client of it."""
 
     def __init__(self, copies: DiskCopies) -> None:
         self.upstream = FakeCloud()
@@ -110,7 +110,7 @@ class Node(OfflineWorld):
         return status, found, exchange.headers.get("x-edgehub-answered", "")
 
     async def _answered(self, asked: ClientRequest, exchange: Exchange) -> Answer | None:
-        """Answer a request like the proxy, which relays it if it must go to the cloud."""
+        """Answer a request like the proxy: relay it to the cloud, or answer from the cache."""
         try:
             return await self.cached_relay.answer(asked, exchange)
         except RelayToCloud:
@@ -122,7 +122,7 @@ class Node(OfflineWorld):
         return Answer(answer.body, answer.headers, answer.status)
 
     def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
-        """The cloud has answered a client."""
+        """Let the cloud answer a client through the hub."""
         sent, headers = how.get("sent", b""), how.get("headers", {})
         asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
         answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
@@ -134,7 +134,7 @@ class Node(OfflineWorld):
         self.health.failed("gone")
 
     def hold_node(self) -> None:
-        """A GET of the node passed before."""
+        """Cache a GET of the node."""
         self.passed("GET", NODE, 200, raw({**node_object("n1", 7), "status": {}}), headers=TYPED)
 
 
@@ -157,8 +157,8 @@ async def test_the_answer_of_the_cloud_is_relayed(node: Node, code: int) -> None
     assert node.upstream.asked == 1
 
 
-async def test_views_know_of_the_lists_that_the_cloud_gave_clients(node: Node) -> None:
-    """A status that is accepted while a view is behind such a list is for its client too."""
+async def test_views_wait_for_the_version_of_lists_that_the_cloud_gave_clients(node: Node) -> None:
+    """The client of such a list must see a status that the hub accepts while a view is still behind the list."""
     source = node.sources.get(HUB_IDENTITY, ListWatch(ResourceType("", "v1", "nodes")))
     head = {"apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "20"}}
     for target, code in (("/api/v1/nodes", 403), (NODE, 200), ("/api/v1/nodes?watch=true", 200)):
@@ -168,7 +168,7 @@ async def test_views_know_of_the_lists_that_the_cloud_gave_clients(node: Node) -
     assert source.given_by_others() == 20
 
 
-async def test_no_answer_is_asked_for_again_and_then_the_nodes_own_is_given(node: Node) -> None:
+async def test_an_unanswered_read_is_retried_and_then_answered_from_the_cache(node: Node) -> None:
     node.upstream.says = [(200, b"seen"), *[None] * ATTEMPTS]
     await node.ask()
     assert await node.ask() == (200, b"seen", "")
@@ -185,7 +185,7 @@ async def test_without_a_cloud_a_copy_or_503_answers_and_no_request_is_sent(node
     assert node.upstream.asked == 1
 
 
-# -- what passed ---------------------------------------------------------------------------------------------------
+# -- relayed responses ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -219,17 +219,15 @@ async def test_an_incomplete_answer_or_one_to_no_read_is_not_stored(
         ("resourceVersionMatch=Exact", 422),
     ],
 )
-async def test_a_read_that_no_server_accepts_is_refused_without_the_cloud(
-    node: Node, query: str, code: int
-) -> None:
-    """Before, it was 503, so tried for ever, or answered; a watch was 500."""
+async def test_a_malformed_read_is_refused_without_the_cloud(node: Node, query: str, code: int) -> None:
+    """It was once answered 503, which clients retry for ever; a watch was 500."""
     await node.lose_cloud()
     assert (await node.ask(f"/api/v1/secrets?{query}"))[0] == code
 
 
 @pytest.mark.parametrize("content_type", ["application/apply-patch+yaml", "application/yaml"])
-async def test_what_only_the_cloud_reads_is_no_fault_of_the_client(node: Node, content_type: str) -> None:
-    """kube-apiserver takes both, so 415 would be for ever."""
+async def test_a_media_type_that_only_the_cloud_reads_is_503_offline(node: Node, content_type: str) -> None:
+    """kube-apiserver accepts both; clients would take a 415 as final."""
     node.hold_node()
     await node.lose_cloud()
     request = OfflineRequest.of(
@@ -240,10 +238,9 @@ async def test_what_only_the_cloud_reads_is_no_fault_of_the_client(node: Node, c
 
 
 @pytest.mark.parametrize("was_sent", [True, False])
-async def test_a_write_is_sent_once_and_accepted_by_the_node_without_an_answer(
-    node: Node, was_sent: bool
-) -> None:
-    """The cloud took it; the node's former status then made an empty patch, and the cloud kept the middle one."""
+async def test_an_unanswered_write_is_sent_once_and_journaled(node: Node, was_sent: bool) -> None:
+    """The cloud had applied such a write; replaying the node's former status was then an empty patch, so the cloud
+    retained the lost one."""
     node.hold_node()
     node.upstream.says = [None]
     code, body, _ = await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=was_sent)
@@ -254,13 +251,13 @@ async def test_a_write_is_sent_once_and_accepted_by_the_node_without_an_answer(
     assert former.patch["status"], "it is remembered as sent"
 
 
-async def test_a_read_that_a_server_may_have_had_is_sent_again(node: Node) -> None:
+async def test_a_read_that_a_server_may_have_received_is_repeated(node: Node) -> None:
     node.upstream.says = [(200, b"said")]
     assert await node.send("GET", OBJECT, was_sent=True) == (200, b"said", "")
 
 
-async def test_a_cloud_that_refuses_the_nodes_identity_is_none(node: Node) -> None:
-    """All was answered with 401 once, also what the node has copies of."""
+async def test_a_cloud_that_refuses_the_nodes_identity_counts_as_unavailable(node: Node) -> None:
+    """Every request was once answered 401, also those that the node had copies for."""
     node.hold_node()
     node.health.refuses_node = True
     assert not node.cached_relay.goes_to_cloud(parse_request("GET", NODE), HUB)
@@ -275,7 +272,7 @@ async def test_a_cloud_that_refuses_the_nodes_identity_is_none(node: Node) -> No
     assert node.upstream.asked == 0
 
 
-async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
+async def test_a_write_is_held_back_until_the_pending_one_of_its_object_is_sent(node: Node) -> None:
     node.hold_node()
     info = parse_request("PATCH", f"{NODE}/status")
     assert node.cached_relay.goes_to_cloud(info, HUB)
@@ -293,7 +290,7 @@ async def test_a_write_comes_after_the_one_that_waits(node: Node) -> None:
     assert node.cached_relay.goes_to_cloud(info, HUB)
 
 
-async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Node) -> None:
+async def test_a_write_is_merged_into_the_pending_one_that_the_cloud_could_not_accept(node: Node) -> None:
     node.hold_node()
     node.health.failed("gone")
     await node.send("PATCH", f"{NODE}/status", REPORT)
@@ -305,7 +302,7 @@ async def test_a_write_joins_the_one_that_the_cloud_could_not_take_yet(node: Nod
     assert node.journal.statuses[NODE].after["status"]["phase"] == "Later"
 
 
-# -- an answer that is newer than the copy -------------------------------------------------------------------------
+# -- a response that is newer than the copy ------------------------------------------------------------------------
 
 
 def pod_at(version: int) -> Json:
@@ -327,7 +324,7 @@ def pod_at(version: int) -> Json:
 async def test_no_client_sees_an_object_older_than_it_has_seen(
     node: Node, copy: list[Json], at: int, seen: int, shown: int
 ) -> None:
-    """A client once got 404 for an object that it had just read: the object's event had not reached the copy."""
+    """A client once got 404 for an object that it had just read, as the object's event had not reached the copy."""
     pod_path = "/api/v1/namespaces/a/pods/p"
     pods = ResourceType("", "v1", "pods")
     store = node.sources.get(HUB_IDENTITY, ListWatch(pods, encoding=Encoding.JSON)).store

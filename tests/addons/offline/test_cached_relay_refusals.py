@@ -1,4 +1,4 @@
-"""The cached relay: no old response after the cloud's refusal; paged lists, and lists at past versions."""
+"""The cached relay: no stored response after the cloud refused the request; paged lists, and lists at past versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield made
 
 
-async def test_an_answer_to_a_token_is_stored_for_its_user_alone(node: Node) -> None:
+async def test_a_response_to_a_token_is_stored_for_its_user_alone(node: Node) -> None:
     node.upstream.users = {POD.authorization: "pod", "Bearer stranger": ""}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
     stranger = Caller(POD.credential_source, "Bearer stranger")
@@ -33,8 +33,8 @@ async def test_an_answer_to_a_token_is_stored_for_its_user_alone(node: Node) -> 
     assert (await node.ask(caller=POD))[:2] == (200, b"the pod's")
 
 
-async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(node: Node) -> None:
-    """Pods of one account share stored answers. Each has a review of its own token."""
+async def test_a_caller_with_a_token_needs_a_stored_permission_for_a_stored_response(node: Node) -> None:
+    """Pods with one service account share stored responses, but each token has its own review."""
     other = Caller(POD.credential_source, "Bearer another token of the pod's account")
     node.upstream.users = {POD.authorization: "pod", other.authorization: "pod"}
     node.passed("GET", OBJECT, 200, b"the pod's", caller=POD)
@@ -49,7 +49,7 @@ async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(nod
     [
         (HUB, 403, 503),
         (HUB, 404, 503),
-        (HUB, 401, 200),  # the node's own identity has ended, which is as if there were no cloud
+        (HUB, 401, 200),  # the node's own identity has expired, so the cloud counts as unavailable
         (HUB, 500, 200),
         (POD, 403, 403),
         (POD, 404, 503),
@@ -57,7 +57,7 @@ async def test_a_caller_with_a_token_is_answered_by_a_remembered_right_alone(nod
         (POD, 500, 200),
     ],
 )
-async def test_an_answer_refused_since_is_no_longer_served(
+async def test_a_stored_response_is_not_served_after_the_cloud_refused_the_request(
     node: Node, caller: Caller, code: int, offline: int
 ) -> None:
     node.upstream.users = {POD.authorization: "pod"}
@@ -76,7 +76,7 @@ async def test_no_gateway_takes_a_list_of_kubernetes_away(node: Node, code: int,
     assert (await node.ask("/api/v1/nodes"))[0] == offline
 
 
-async def test_a_token_that_passed_is_given_again_until_one_is_refused(node: Node) -> None:
+async def test_a_service_account_token_is_served_from_the_cache_until_a_refusal(node: Node) -> None:
     node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
     node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
     await node.lose_cloud()
@@ -96,7 +96,7 @@ def page(version: int, *, following: str = "") -> bytes:
 
 
 async def test_a_list_of_several_pages_is_stored_with_its_last_page(node: Node) -> None:
-    """Such a list was never stored: kubectl lists in pages of 500."""
+    """kubectl lists in pages of 500, and such lists were once never stored."""
     pages = {f"{PODS_PATH}?limit=5": page(7, following="t"), f"{PODS_PATH}?limit=5&continue=t": page(7)}
     for target, body in pages.items():
         node.passed("GET", target, 200, body, headers=TYPED)

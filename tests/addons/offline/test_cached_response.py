@@ -1,4 +1,4 @@
-"""One cached response: read in either encoding, bounded when decompressed, the head of a list, and pages."""
+"""One cached response: decoded in either encoding, bounded when decompressed, the start of a list, and pages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_equal_requests_have_equal_keys(one: Question, other: Question, same: bo
 
 @pytest.mark.parametrize("packing", ["", "gzip"])
 @pytest.mark.parametrize("encoding", Encoding)
-def test_the_object_in_an_answer_is_read_in_either_encoding_packed_or_not(
+def test_the_object_of_a_response_is_read_in_either_encoding_with_or_without_gzip(
     encoding: Encoding, packing: str
 ) -> None:
     body = body_of(in_protobuf("v1", "Node", "n"))
@@ -95,9 +95,7 @@ def test_the_object_in_an_answer_is_read_in_either_encoding_packed_or_not(
         ({"content-type": PROTOBUF}, b"k8s\x00\xff"),
     ],
 )
-def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
-    headers: dict[str, str], body: bytes
-) -> None:
+def test_a_response_without_an_object_raises_only_a_value_error(headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each part says it in its own words
         CachedResponse(headers, body).single()
 
@@ -113,12 +111,12 @@ def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
         ("x", False),
     ],
 )
-def test_the_content_length_decides_whether_an_answer_is_too_large(length: str, large: bool) -> None:
+def test_the_content_length_decides_whether_a_response_is_too_large(length: str, large: bool) -> None:
     assert is_too_large(http.Headers(Content_Length=length)) is large
     assert not is_too_large({})
 
 
-def test_an_answer_of_several_gzip_members_is_read_completely() -> None:
+def test_a_response_of_several_gzip_members_is_read_completely() -> None:
     """Since Kubernetes 1.37 each flush of a response is its own gzip member."""
     body = raw(node("n"))
     headers = {"content-type": JSON, "content-encoding": "gzip"}
@@ -128,7 +126,7 @@ def test_an_answer_of_several_gzip_members_is_read_completely() -> None:
     )
 
 
-def test_an_answer_that_unpacks_to_more_than_it_may_is_a_value_error() -> None:
+def test_a_response_beyond_the_decompressed_bound_is_a_value_error() -> None:
     """A body of 4 MiB can unpack to 4 GiB."""
     headers = {"content-type": JSON, "content-encoding": "gzip"}
     bomb = CachedResponse(headers, gzip.compress(b" " * (MAX_UNPACKED + 1)))
@@ -139,21 +137,21 @@ def test_an_answer_that_unpacks_to_more_than_it_may_is_a_value_error() -> None:
 
 @pytest.mark.parametrize("packing", ["", "gzip"])
 @pytest.mark.parametrize("token", ["", "next"])
-def test_only_the_head_of_a_list_is_parsed_for_its_next_page(packing: str, token: str) -> None:
-    """Parsing a list of 16 MiB once held the event loop for a second. What follows the head here is no JSON at all."""
+def test_only_the_start_of_a_list_is_parsed_for_its_continue_token(packing: str, token: str) -> None:
+    """Parsing a list of 16 MiB once blocked the event loop for a second. The rest of this body is not valid JSON."""
     body = b'{"kind":"PodList","metadata":{"continue":"%b"},"items":[' % token.encode() + b"x" * MAX_UNPACKED
     headers = {"content-type": JSON} | ({"content-encoding": packing} if packing else {})
     assert CachedResponse(headers, gzip.compress(body) if packing else body).next_page() == token
 
 
-def test_answers_to_the_node_have_no_owner_and_those_to_callers_have_one() -> None:
+def test_stored_responses_to_callers_have_an_owner_and_those_to_the_node_have_none() -> None:
     assert response_key("", NODE, "a", "").owner == ""
     owners = {response_key(identity, NODE, "a", "").owner for identity in ("alice", "bob", "alice")}
     assert len(owners) == 2
     assert "" not in owners
 
 
-def test_pages_come_back_from_disk() -> None:
+def test_stored_pages_are_loaded_from_disk() -> None:
     first, second, third = (
         CachedResponse({"content-type": JSON, "etag": str(number)}, b"line\n%d" % number * (number + 1))
         for number in range(3)
@@ -165,18 +163,18 @@ def test_pages_come_back_from_disk() -> None:
     assert found.size == sum(len(each.body) for each in (first, second, third))
 
 
-def test_the_version_of_a_list_is_that_of_its_head() -> None:
+def test_the_version_of_a_list_is_read_from_its_metadata() -> None:
     listed = raw({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []})
     assert CachedResponse({"content-type": JSON}, listed).list_version() == 7
     assert CachedResponse({"content-type": JSON}, b"<html>").list_version() == 0
 
 
 LONG = b" " * HEAD
-"""Makes a body longer than its head."""
+"""A string that makes a body longer than its parsed start."""
 
 
 def protobuf_list(token: str, items: int = 1, size: int = 200) -> bytes:
-    """A list as a kube-apiserver writes one in protobuf, before its items."""
+    """Return the start of a list as kube-apiserver writes it in protobuf, before its items."""
     metadata = {"resourceVersion": "7", "continue": token, "remainingItemCount": 300}
     page = MESSAGES["wire.AnyList"].new(metadata=metadata, items=[b"x" * size] * items)
     return codec_for(Encoding.PROTOBUF).encode_single("v1", "PodList", page.SerializeToString())
@@ -229,7 +227,7 @@ def test_the_head_of_a_protobuf_list_by_the_codec_is_read() -> None:
     assert list_head(Encoding.PROTOBUF, head) == (7, "")
 
 
-def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
+def test_each_truncation_of_a_list_gives_a_value_error_or_the_token() -> None:
     complete = protobuf_list("next" * 40)
     found = set()
     for end in range(len(complete)):
@@ -269,8 +267,8 @@ def test_a_list_is_complete_with_its_last_page() -> None:
     assert lists.add(KEY, "2", page("")) is None, "it grows no longer"
 
 
-def test_pages_of_two_lists_are_not_put_together() -> None:
-    """Two clients list the same: the list of the first is not stored."""
+def test_pages_of_two_lists_are_not_joined() -> None:
+    """Two clients list the same resource: the list of the first client is not stored."""
     lists = GrowingLists()
     lists.add(KEY, "", page("1", "7"))
     lists.add(KEY, "", page("x", "9"))
@@ -281,14 +279,16 @@ def test_pages_of_two_lists_are_not_put_together() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"<html>"])
-def test_a_malformed_page_ends_its_list(body: bytes) -> None:
+def test_a_malformed_page_discards_its_list(body: bytes) -> None:
     lists = GrowingLists()
     lists.add(KEY, "", page("1"))
     assert lists.add(KEY, "1", CachedResponse({"content-type": JSON}, body)) is None
     assert lists.add(KEY, "1", page("")) is None
 
 
-def test_a_growing_list_is_bounded_by_the_size_of_a_stored_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collected_pages_are_bounded_by_the_size_of_a_stored_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cached_response, "MAX_CACHED", 2 * len(page("1").body))
     lists = GrowingLists()
     for token in ("", "1"):
@@ -297,7 +297,7 @@ def test_a_growing_list_is_bounded_by_the_size_of_a_stored_answer(monkeypatch: p
     assert lists.add(KEY, "1", page("")) is None
 
 
-def test_growing_lists_are_bounded_and_those_of_callers_evict_none_of_the_node() -> None:
+def test_collected_lists_are_bounded_and_callers_lists_evict_none_of_the_nodes() -> None:
     counter = metrics.BOUNDS_REACHED.labels("lists that grow")
     lists, before = GrowingLists(), value_of(counter)
     lists.add(KEY, "", page("1"))

@@ -1,4 +1,4 @@
-"""Cached responses: found for the same request and form, by the same identity, within bounds, after a restart."""
+"""Cached responses: looked up by request, form and identity, bounded, and loaded after a restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.addons.support.observed import value_of
 from tests.kube.support import recorded
 
 
-async def test_an_answer_and_its_owner_come_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
+async def test_a_stored_response_and_its_owner_are_loaded_after_a_restart(copies: DiskCopies) -> None:
     before = CachedResponses(copies.access)
     before.cache_response(ResponseKey("name"), {"content-type": "text/plain", "date": "today"}, b"line\nline")
     before.cache_response(response_key("pod", "/version", "", ""), {}, b"x")
@@ -49,8 +49,8 @@ async def test_an_answer_and_its_owner_come_back_after_a_restart_of_the_index(co
     assert sorted(entry.owner == "" for entry in again.index.values()) == [False, True]
 
 
-async def test_a_restored_cloud_deletes_stored_answers(copies: DiskCopies) -> None:
-    """An answer of a later version than the restored cloud's would be taken for the newest, for good."""
+async def test_a_cluster_restore_deletes_stored_responses(copies: DiskCopies) -> None:
+    """A response with a later version than the restored cloud's would count as the newest for good."""
     answers = CachedResponses(copies.access)
     copies.on_restore.append(answers.forget_all)
     answers.cache_response(ResponseKey("name"), {}, b"from before")
@@ -62,7 +62,9 @@ async def test_a_restored_cloud_deletes_stored_answers(copies: DiskCopies) -> No
     assert not again.index
 
 
-async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_bytes_of_stored_responses_are_bounded(
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_ALL_CACHED", 10)
     monkeypatch.setattr("addons.offline.cached_responses.MAX_CACHED", 8)
     answers = CachedResponses(copies.access)
@@ -74,7 +76,7 @@ async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyP
     ]
 
 
-async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_path: Path) -> None:
+async def test_the_time_of_the_last_use_survives_a_restart_to_the_hour(tmp_path: Path) -> None:
     now = [1_000_000.0]
     copies = DiskCopies(DiskAccess(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0]))
 
@@ -93,14 +95,14 @@ async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_pat
     now[0] += 3000
     answers.cache_response(ResponseKey("name"), {}, b"body")
     assert await asked() == 1_006_000
-    # A clock that was set back: what it says now is nearer to the truth than a time to come.
+    # The clock was set back: its current time is more credible than a stored time in the future.
     now[0] -= 5000
     assert await answers.get(ResponseKey("name")) is not None
     assert await asked() == 1_001_000
     copies.access.close()
 
 
-async def test_a_forgotten_answer_is_deleted_from_disk(copies: DiskCopies) -> None:
+async def test_an_evicted_response_is_deleted_from_disk(copies: DiskCopies) -> None:
     answers = CachedResponses(copies.access)
     answers.cache_response(ResponseKey("name"), {}, b"body")
     answers.cache_response(ResponseKey("other"), {}, b"body")
@@ -112,7 +114,9 @@ async def test_a_forgotten_answer_is_deleted_from_disk(copies: DiskCopies) -> No
         assert (await copies.access.rows(table)).keys() == {"other"}
 
 
-async def test_answers_of_a_store_set_aside_are_written_again(copies: DiskCopies, tmp_path: Path) -> None:
+async def test_responses_are_written_again_after_the_database_was_replaced(
+    copies: DiskCopies, tmp_path: Path
+) -> None:
     answers = CachedResponses(copies.access)
     answers.cache_response(ResponseKey("name"), {}, b"body")
     await answers.written()
@@ -126,11 +130,11 @@ async def test_answers_of_a_store_set_aside_are_written_again(copies: DiskCopies
     assert await again.get(ResponseKey("name")) is not None
 
 
-# -- shares --------------------------------------------------------------------------------------------------------
+# -- shares of the node and of callers -----------------------------------------------------------------------------
 
 
-async def test_answers_to_callers_never_evict_those_of_the_node(copies: DiskCopies) -> None:
-    """5,100 answers to a token once pushed out the Secret that kubelet needs without a cloud."""
+async def test_responses_to_callers_never_evict_those_to_the_node(copies: DiskCopies) -> None:
+    """5,100 responses to one token once evicted the Secret that kubelet needs offline."""
     answers = CachedResponses(copies.access)
     answers.cache_response(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""), {}, b"the node's")
     for owner in range(30):
@@ -154,7 +158,7 @@ async def test_answers_to_callers_never_evict_those_of_the_node(copies: DiskCopi
     ],
 )
 def test_the_bytes_of_each_share_are_bounded(sizes: dict[str, int], left: dict[str, int]) -> None:
-    """In MiB: 64 in all, 16 for other callers together, 4 for each of them."""
+    """In MiB: 64 in total, 16 for all callers together, 4 for each caller."""
     assert (MAX_ALL_CACHED, OTHERS_BYTES, IDENTITY_BYTES) == (64 * 2**20, 16 * 2**20, 4 * 2**20)
     shares = Shares()
     for owner, size in sizes.items():
@@ -167,7 +171,7 @@ def test_the_bytes_of_each_share_are_bounded(sizes: dict[str, int], left: dict[s
 
 @pytest.mark.parametrize(("identity", "bound"), [("", "MAX_RESPONSES"), ("pod", "IDENTITY_RESPONSES")])
 @pytest.mark.parametrize("is_read", [True, False])
-async def test_an_answer_that_is_used_outlives_newer_ones(
+async def test_a_used_response_is_evicted_after_newer_unused_ones(
     copies: DiskCopies, monkeypatch: pytest.MonkeyPatch, identity: str, bound: str, is_read: bool
 ) -> None:
     monkeypatch.setattr(f"addons.offline.cached_responses.{bound}", 2)
@@ -183,8 +187,8 @@ async def test_an_answer_that_is_used_outlives_newer_ones(
     assert [await answers.get(key) is not None for key in (first, second, third)] == [True, False, True]
 
 
-async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path) -> None:
-    """150 answers of 2 MiB under one name once took 636 MB, one for each call."""
+async def test_the_bytes_waiting_for_a_hanging_disk_are_bounded(tmp_path: Path) -> None:
+    """150 responses of 2 MiB with the same name once took 636 MB, as each write held its own body."""
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
         device.goes_on.clear()
@@ -206,7 +210,7 @@ async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path)
         assert await answers.get(ResponseKey("each 19")) is not None
 
 
-# -- answers that an earlier release kept ---------------------------------------------------------------------------
+# -- responses stored by an earlier release ------------------------------------------------------------------------
 
 
 JSON = Encoding.JSON.value
@@ -230,11 +234,11 @@ def answer(body: bytes, content_type: str = JSON) -> CachedResponse:
         (b"{", ""),
     ],
 )
-def test_the_object_of_a_stored_answer_is_known(body: bytes, about: str | None) -> None:
+def test_the_object_of_a_stored_response_is_indexed(body: bytes, about: str | None) -> None:
     assert about_of(answer(body)) == about
 
 
-def test_the_object_of_a_protobuf_answer_is_known() -> None:
+def test_the_object_of_a_protobuf_response_is_indexed() -> None:
     body = recorded.body("pods.single", Encoding.PROTOBUF)
     found = about_of(answer(body, Encoding.PROTOBUF))
     assert found is not None
@@ -248,11 +252,11 @@ def test_the_object_of_a_protobuf_answer_is_known() -> None:
         *(("NetworkPolicy", "networkpolicies"), ("StorageClass", "storageclasses")),
     ],
 )
-def test_the_resource_of_a_kind(kind: str, resource: str) -> None:
+def test_the_resource_name_is_derived_from_the_kind(kind: str, resource: str) -> None:
     assert resource_of(kind) == resource
 
 
-async def test_an_answer_of_an_earlier_release_is_read_and_ends_with_a_write(tmp_path: Path) -> None:
+async def test_a_response_of_an_earlier_release_is_read_and_invalidated_by_a_write(tmp_path: Path) -> None:
     """Its index had no object names, so a write would have left the response unchanged, for ever."""
     async with copies_in(tmp_path) as copies:
         rows = {"csinode": answer(NODE).dump(), "version": answer(b'{"major":"1"}').dump()}

@@ -1,4 +1,4 @@
-"""Sources on disk: a restarted hub begins with the last state of the store, and knows the last edit of the rules."""
+"""Copies of sources on disk: a restarted hub starts with the store's last state and the last edit of the rules."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LIST_WATCHES = [
 ]
 
 
-async def test_a_list_and_its_events_come_back(copies: DiskCopies) -> None:
+async def test_a_list_and_its_events_are_loaded_after_a_restart(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3), pod("b", 4)])
@@ -57,7 +57,7 @@ async def test_a_list_and_its_events_come_back(copies: DiskCopies) -> None:
     assert (back.version, back.complete, back.kind) == (9, True, "Pod")
 
 
-async def test_known_empty_is_not_unknown(copies: DiskCopies) -> None:
+async def test_a_known_empty_list_differs_from_an_unknown_one(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     assert not (await restored(copies)).complete
@@ -67,7 +67,7 @@ async def test_known_empty_is_not_unknown(copies: DiskCopies) -> None:
     assert (back.complete, len(back), back.version) == (True, 0, 5)
 
 
-async def test_a_refusal_takes_the_copy_away_and_is_remembered(copies: DiskCopies) -> None:
+async def test_a_refusal_deletes_the_copy_and_is_stored(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -85,7 +85,7 @@ async def test_a_refusal_takes_the_copy_away_and_is_remembered(copies: DiskCopie
     assert (refusal.code, store.complete) == (403, False)
 
 
-async def test_a_store_whose_version_went_back_is_written_completely(copies: DiskCopies) -> None:
+async def test_a_store_whose_version_decreased_is_rewritten_completely(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 50, [pod("a", 30), pod("b", 31)])
@@ -96,8 +96,8 @@ async def test_a_store_whose_version_went_back_is_written_completely(copies: Dis
     assert (shown(back), back.version) == ({"a": 3}, 9)
 
 
-async def test_a_doubted_copy_is_hidden_from_the_next_process(copies: DiskCopies) -> None:
-    """The hub was killed before the cloud had proved its history to this source."""
+async def test_a_copy_with_an_unverified_history_is_hidden_after_a_restart(copies: DiskCopies) -> None:
+    """The hub was killed before this source had verified the cloud's history."""
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -111,11 +111,11 @@ async def test_a_doubted_copy_is_hidden_from_the_next_process(copies: DiskCopies
 
 
 @pytest.mark.parametrize("list_watch", LIST_WATCHES)
-def test_a_list_watch_is_read_as_it_was_written(list_watch: ListWatch) -> None:
+def test_a_list_watch_survives_encoding_and_decoding(list_watch: ListWatch) -> None:
     assert list_watch_of({"question": described(list_watch)}) == list_watch
 
 
-def test_names_differ_with_each_part_of_the_question() -> None:
+def test_copies_have_different_names_for_each_part_of_the_list_watch() -> None:
     names = {source_name(user, each) for user in ("", "someone") for each in LIST_WATCHES}
     assert len(names) == 2 * len(LIST_WATCHES)
 
@@ -130,11 +130,11 @@ def test_names_differ_with_each_part_of_the_question() -> None:
         (["a"], None),
     ],
 )
-def test_a_witness_that_is_none_is_none(witness: Any, expected: LastSeenEvent | None) -> None:
+def test_a_malformed_last_seen_event_is_none(witness: Any, expected: LastSeenEvent | None) -> None:
     assert last_event_of({"witness": witness}) == expected
 
 
-async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None:
+async def test_the_time_of_the_last_use_is_written_once_an_hour(tmp_path: Path) -> None:
     now = [1_000_000.0]
     copies = DiskCopies(DiskAccess(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0]))
     store = Store()
@@ -152,10 +152,10 @@ async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None
     assert await asked() == 1_000_000
     now[0] += 3000
     store.apply("ADDED", pod("b", 6))
-    assert await asked() == 1_000_000  # that the cloud changes something is no question
+    assert await asked() == 1_000_000  # a change by the cloud does not count as a use
     copy.use()
     assert await asked() == 1_006_000
-    # A clock that was set back: what it says now is nearer to the truth than a time to come.
+    # The clock was set back: its current time is more credible than a stored time in the future.
     now[0] -= 5000
     copy.use()
     assert await asked() == 1_001_000
@@ -169,7 +169,7 @@ async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None
     copies.access.close()
 
 
-async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
+async def test_an_unchanged_source_is_written_again_after_the_database_was_replaced(
     copies: DiskCopies, tmp_path: Path
 ) -> None:
     quiet = Store()
@@ -183,10 +183,10 @@ async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
     assert shown(await restored(copies)) == {"a": 3}
 
 
-async def test_a_copy_of_a_former_history_is_hidden_and_gives_its_source_the_gone_objects(
+async def test_a_copy_from_before_a_restore_is_hidden_but_reports_its_objects_as_deleted(
     tmp_path: Path,
 ) -> None:
-    """The cloud was restored. Who comes back with the copy's version may hold what the cloud never had."""
+    """A client that resumes at the copy's version may hold objects that the restored cloud never had."""
     async with copies_in(tmp_path) as copies:
         before = Store()
         copy = copies.copy("", PODS, before)
@@ -215,7 +215,9 @@ async def test_a_copy_of_a_former_history_is_hidden_and_gives_its_source_the_gon
         ("amended", ["a", "b"]),
     ],
 )
-async def test_urgent_changes_of_a_copy_do_not_linger(tmp_path: Path, event: str, written: list[str]) -> None:
+async def test_urgent_changes_of_a_copy_are_written_at_once(
+    tmp_path: Path, event: str, written: list[str]
+) -> None:
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
         copy, store = await copy_and_store(copies)
@@ -239,7 +241,7 @@ async def test_urgent_changes_of_a_copy_do_not_linger(tmp_path: Path, event: str
         ]
 
 
-async def test_a_source_that_drops_its_objects_as_it_ends_leaves_the_last_ones_on_disk(
+async def test_closing_a_source_leaves_its_last_objects_on_disk(
     tmp_path: Path,
 ) -> None:
     async with copies_in(tmp_path) as copies:
@@ -247,13 +249,13 @@ async def test_a_source_that_drops_its_objects_as_it_ends_leaves_the_last_ones_o
         store.apply("ADDED", pod("b", 6))
         copy.close()
         store.empty()
-        # The disk closes at once, before any task has run.
+        # Close the disk at once, before any task has run.
     async with copies_in(tmp_path) as copies:
         assert shown(await restored(copies)) == {"a": 3, "b": 6}
 
 
 async def test_no_batch_splits_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under mitmproxy a task runs as far as it can where it is made."""
+    """Under mitmproxy a new task runs at once, up to its first wait."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", ROW_OVERHEAD)
     device = Device(tmp_path)
@@ -270,7 +272,7 @@ async def test_no_batch_splits_a_list(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 async def copy_and_store(copies: DiskCopies) -> tuple[DiskCopy, Store]:
-    """A copy that is on disk, of a store with one pod."""
+    """Return a copy that is on disk, and its store with one pod."""
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -278,7 +280,7 @@ async def copy_and_store(copies: DiskCopies) -> tuple[DiskCopy, Store]:
     return copy, store
 
 
-async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
+async def test_the_last_edit_of_the_rules_survives_a_restart(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         versions = VersionCache(copies)
         await versions.open()
@@ -292,7 +294,7 @@ async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
         assert versions.last == RulesEdit("b", {"pods": 7})
 
 
-async def test_copies_without_a_recorded_edit_may_have_given_any_version(tmp_path: Path) -> None:
+async def test_without_a_recorded_edit_any_version_may_have_been_issued(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         versions = VersionCache(copies)
         await versions.open()
@@ -310,7 +312,7 @@ async def test_copies_without_a_recorded_edit_may_have_given_any_version(tmp_pat
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"digest": "a", "versions": {"x": "x"}}', b"\xff"])
-async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -> None:
+async def test_an_unreadable_row_is_ignored(tmp_path: Path, value: bytes) -> None:
     async with copies_in(tmp_path) as copies:
         await copies.access.write({TABLE: TableChanges({NAME: value})})
         versions = VersionCache(copies)
@@ -321,7 +323,7 @@ async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -
 
 
 async def written(copies: DiskCopies, value: bytes) -> None:
-    """Return once the disk holds this row."""
+    """Return once the disk has this row."""
     while await copies.access.ask(lambda: copies.access.disk.value(TABLE, NAME)) != value:
         pass
 
@@ -352,7 +354,7 @@ async def test_checkpoints_of_the_views_of_a_store_are_restored(tmp_path: Path) 
         assert not store.history.names_all_changed_after(5)
 
 
-def test_a_checkpoint_of_an_earlier_format_hid_nothing_that_is_known() -> None:
+def test_a_checkpoint_in_an_earlier_format_has_no_hidden_objects() -> None:
     found = checkpoints_of({"rules": "r", "checkpoints": {"a": [9, "ff", 3]}})
     assert found.of_filters["a"] == Checkpoint(9, 255, 3, frozenset())
     assert not found.of_filters["a"].hid(("default", "a"))

@@ -1,4 +1,4 @@
-"""The hub deletes copies that no client read for days with a cloud, and those that no pod of the node names."""
+"""Garbage collection of copies: those unused for days while online, and those that no pod of the node mounts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PODS = ListWatch(
 
 
 def object_of(resource: str, name: str, namespace: str = "default") -> ListWatch:
-    """The list-watch by which kubelet reads an object that a pod mounts."""
+    """Return the list-watch with which kubelet reads an object that a pod mounts."""
     kind = ResourceType("", "v1", resource)
     return ListWatch(kind, namespace, field_selector=f"metadata.name={name}", encoding=Encoding.JSON)
 
@@ -59,7 +59,7 @@ def meta(list_watch: ListWatch, identity: str = "") -> Meta:
     return {"identity": identity, "question": described(list_watch)}
 
 
-def test_copies_requested_too_long_ago_are_unused() -> None:
+def test_copies_last_used_too_long_ago_are_unused() -> None:
     now = 100 * DAY
     asked = {"old": 86 * DAY, "young": 86 * DAY + 1, "to come": 200 * DAY, "of 1970": 0}
     assert unused(asked, now, 14) == {"old", "of 1970"}
@@ -82,18 +82,18 @@ def test_copies_requested_too_long_ago_are_unused() -> None:
         (ListWatch(ResourceType("x", "v1", "secrets"), "fixtures", field_selector="metadata.name=x"), False),
     ],
 )
-def test_secrets_and_configmaps_without_a_pod_are_unmounted(
+def test_secrets_and_configmaps_that_no_pod_mounts_are_unmounted(
     encoding: Encoding, list_watch: ListWatch, gone: bool
 ) -> None:
     pods = [("fixtures", encoding, single("pods.single", encoding)[2])]
     assert unmounted({"it": meta(list_watch)}, pods) == ({"it"} if gone else set())
 
 
-def test_another_identitys_secrets_are_no_pods() -> None:
+def test_secrets_read_by_another_identity_are_not_mounted_ones() -> None:
     assert unmounted({"it": meta(object_of("secrets", "x"), "somebody")}, []) == set()
 
 
-def test_beyond_the_limit_the_least_used_parts_are_evicted() -> None:
+def test_partial_copies_beyond_the_limit_are_evicted_by_last_use() -> None:
     parts = {
         name: {**meta(SERVICES._replace(label_selector=name)), "asked": asked, "bytes": MAX_PARTS // 2}
         for name, asked in (("a=1", 3), ("a=2", 1), ("a=3", 2))
@@ -108,7 +108,7 @@ def test_beyond_the_limit_the_least_used_parts_are_evicted() -> None:
 
 
 class Node(OfflineWorld):
-    """A disk with two clocks that a test sets."""
+    """A node's disk with a wall clock and an uptime clock that a test sets."""
 
     def __init__(self, client: Client, folder: Path) -> None:
         self.wall, self.uptime = 1_000_000.0, 0.0
@@ -120,7 +120,7 @@ class Node(OfflineWorld):
         self.garbage = Garbage(self.tables, self.sources, NODE, 14, cast(Cloud, self), lambda: self.uptime)
 
     async def ask(self, *list_watches: ListWatch) -> None:
-        """Put these copies on disk, without a source that still writes them."""
+        """Put these copies on disk, without a running source."""
         for list_watch in list_watches:
             source = self.sources.get(HUB_IDENTITY, list_watch)
             await source.ready(5)
@@ -129,7 +129,7 @@ class Node(OfflineWorld):
         await self.settled()
 
     async def settled(self) -> None:
-        """Return when nothing waits for the disk any more."""
+        """Return when no write is pending."""
         for table in list(self.copies.access.tables):
             assert isinstance(table, WriteBehind)
             await table.settled()
@@ -137,7 +137,7 @@ class Node(OfflineWorld):
         await self.copies.access.guard(lambda: None)
 
     async def live(self, days: float) -> None:
-        """Let the hub run, as its task does it."""
+        """Run the garbage collection as the hub's task does."""
         for _ in range(int(days * DAY / INTERVAL)):
             self.wall += INTERVAL
             self.uptime += INTERVAL
@@ -159,7 +159,7 @@ async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
     await ended(before)
 
 
-async def test_unused_copies_and_answers_are_deleted_after_days(node: Node) -> None:
+async def test_unused_copies_and_responses_are_deleted_after_days(node: Node) -> None:
     await node.ask(SERVICES)
     node.answers.cache_response(ResponseKey("answer"), {}, b"body")
     await node.settled()
@@ -173,7 +173,7 @@ async def test_unused_copies_and_answers_are_deleted_after_days(node: Node) -> N
     assert metrics.GARBAGE.labels("unused")._value.get() == counted + 2
 
 
-async def test_unwatched_parts_beyond_the_limit_are_deleted_at_once(
+async def test_unwatched_partial_copies_beyond_the_limit_are_deleted_at_once(
     cloud: ScriptableCloud, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(pod("here", "x"))
@@ -187,7 +187,7 @@ async def test_unwatched_parts_beyond_the_limit_are_deleted_at_once(
     assert node.are_stored(*parts) == [False, True, True]
 
 
-async def test_a_followed_copy_is_not_deleted(node: Node) -> None:
+async def test_a_copy_with_a_running_source_is_not_deleted(node: Node) -> None:
     source = node.sources.get(HUB_IDENTITY, SERVICES)
     await source.ready(5)
     await node.settled()
@@ -206,15 +206,15 @@ async def test_nothing_is_deleted_offline_or_in_the_first_day_online(node: Node)
     assert node.are_stored(SERVICES) == [False]
 
 
-async def test_a_clock_that_is_set_drops_nothing_that_is_asked_for(node: Node) -> None:
-    node.wall = 0.0  # the node wakes in 1970
+async def test_a_clock_change_deletes_no_copy_in_use(node: Node) -> None:
+    node.wall = 0.0  # the node boots with its clock in 1970
     await node.ask(SERVICES, NODES)
     node.wall = 1_700_000_000.0
     await node.live(0.5)
     await node.ask(SERVICES)
     await node.live(0.6)
     assert node.are_stored(SERVICES, NODES) == [True, False]
-    node.wall -= 3600  # and is set back an hour
+    node.wall -= 3600  # the clock is set back an hour
     await node.live(2)
     assert node.are_stored(SERVICES) == [True]
 
@@ -257,7 +257,9 @@ async def test_the_secret_of_a_deleted_pod_is_removed_once_the_pods_of_the_cloud
     assert node.are_stored(*secrets) == [True, True, False]
 
 
-async def test_a_look_that_fails_is_not_the_last(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_garbage_collection_continues_after_an_unexpected_error(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("addons.offline.garbage.INTERVAL", 0.0)
     looks: list[int] = []
 

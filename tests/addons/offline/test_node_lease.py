@@ -1,4 +1,4 @@
-"""Kubelet's lease as the hub answers it, with a cloud and without, in both encodings."""
+"""Kubelet's lease as the hub answers it, online and offline, in both encodings."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.addons.support.offline_parts import JSON, PROTOBUF, read
 from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import raw
 
-# -- what kubelet is answered --------------------------------------------------------------------------------------
+# -- responses to kubelet ------------------------------------------------------------------------------------------
 
 
-async def test_each_verb_is_answered(kubelet: World) -> None:
+async def test_each_verb_on_the_lease_is_answered(kubelet: World) -> None:
     kubelet.cloud.says = [GONE]
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
@@ -51,7 +51,7 @@ async def test_each_verb_is_answered(kubelet: World) -> None:
     assert (await send("PUT", LEASE, lease("n2")))[0] == 400
 
 
-async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(kubelet: World) -> None:
+async def test_only_the_first_get_of_the_lease_reads_from_the_cloud(kubelet: World) -> None:
     kubelet.cloud.usual = lease(version=7)
     for _ in range(2):
         code, body, content_type = await kubelet.ask("GET")
@@ -80,7 +80,7 @@ PATCHES = {
 @pytest.mark.parametrize("content_type", PATCHES)
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize("cached", [JSON, PROTOBUF])
-async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
+async def test_a_patch_of_the_lease_is_answered_like_the_equivalent_put(
     kubelet: World, content_type: str, is_up: bool, cached: str
 ) -> None:
     await kubelet.ask("PUT", lease() if cached == JSON else protobuf_lease(), cached, cached)
@@ -123,7 +123,7 @@ async def test_a_patch_of_an_unknown_lease_is_relayed_and_its_answer_stored(kube
         (b"{}", "application/json", 415),
     ],
 )
-async def test_a_patch_that_a_server_would_refuse(
+async def test_a_patch_that_a_server_would_refuse_is_refused(
     kubelet: World, patch: bytes, content_type: str, code: int
 ) -> None:
     await kubelet.put()
@@ -133,7 +133,7 @@ async def test_a_patch_that_a_server_would_refuse(
     assert await kubelet.ask("GET") == before
 
 
-async def test_what_only_the_cloud_reads_or_makes_is_left_to_it(kubelet: World) -> None:
+async def test_a_form_that_only_the_cloud_supports_is_relayed(kubelet: World) -> None:
     await kubelet.put()
     for method, content_type in (("PATCH", "application/apply-patch+yaml"), ("PUT", "application/yaml")):
         with pytest.raises(RelayToCloud):
@@ -155,7 +155,7 @@ async def test_a_client_of_another_encoding_gets_the_lease_in_it(kubelet: World)
 
 
 async def test_a_renewal_of_another_lease_is_refused(kubelet: World) -> None:
-    """kube-apiserver compares the uid; the hub would have written it, and then lost its own."""
+    """kube-apiserver compares the uid; the hub would have accepted the renewal, and then lost its own lease."""
     await kubelet.put()
     for is_up in (True, False):
         kubelet.is_up = is_up
@@ -166,7 +166,7 @@ async def test_a_renewal_of_another_lease_is_refused(kubelet: World) -> None:
     assert kubelet.lease.is_alive()
 
 
-async def test_a_lease_that_kubelet_created_without_the_hub_is_renewed(kubelet: World) -> None:
+async def test_a_lease_that_kubelet_created_directly_in_the_cloud_is_renewed(kubelet: World) -> None:
     await kubelet.put()
     kubelet.cloud.usual = lease()
     kubelet.cloud.usual["metadata"]["uid"] = "new"
@@ -182,20 +182,20 @@ async def test_a_lease_that_kubelet_created_without_the_hub_is_renewed(kubelet: 
 async def test_a_lease_is_fetched_from_the_cloud_as_an_object_and_never_as_a_table(
     kubelet: World, accept: str
 ) -> None:
-    """A table that a person asked for must not become the lease that kubelet gets."""
+    """A table requested by a user must not become kubelet's lease."""
     kubelet.cloud.usual = lease(version=7)
     await kubelet.ask("GET", accept=accept)
     assert [each.accept for each in kubelet.cloud.heard] == [JSON]
 
 
-async def test_a_lease_that_was_created_is_the_clouds(kubelet: World) -> None:
+async def test_a_creation_of_the_lease_is_sent_to_the_cloud(kubelet: World) -> None:
     kubelet.cloud.usual = lease(version=12)
     code, body, _ = await kubelet.ask("POST", lease())
     assert (code, read(body).version) == (201, 12)
     assert kubelet.cloud.lines == [("POST", LEASES)]
 
 
-async def test_a_lease_that_is_there_already_is_not_created(kubelet: World) -> None:
+async def test_creating_an_existing_lease_is_a_conflict(kubelet: World) -> None:
     kubelet.cloud.says = [StatusError(409, "AlreadyExists", "there")]
     with refuses(409):
         await kubelet.ask("POST", lease())
@@ -207,7 +207,7 @@ async def test_a_lease_that_is_there_already_is_not_created(kubelet: World) -> N
 
 
 @pytest.mark.parametrize("how", ["known to be gone", "found to be gone"])
-async def test_a_lease_is_created_without_a_cloud(kubelet: World, how: str) -> None:
+async def test_a_lease_is_created_locally_without_a_cloud(kubelet: World, how: str) -> None:
     if how == "known to be gone":
         kubelet.is_up = False
     kubelet.cloud.says = [Unreachable("no route")]
@@ -248,7 +248,7 @@ async def test_a_malformed_lease_is_no_heartbeat(
         ApiResponse(JSON, raw({"kind": "Status"})),
     ],
 )
-async def test_an_answer_that_is_no_lease_is_as_no_answer(kubelet: World, answer: ApiResponse) -> None:
+async def test_a_response_that_is_no_lease_counts_as_a_failure(kubelet: World, answer: ApiResponse) -> None:
     kubelet.cloud.usual = answer
     with refuses(503):
         await kubelet.ask("GET")
@@ -268,13 +268,13 @@ async def test_without_a_cloud_the_stored_lease_answers(kubelet: World) -> None:
     assert (await kubelet.ask("GET", accept=PROTOBUF))[2] == PROTOBUF
 
 
-async def test_a_lease_that_was_never_seen_is_a_503(kubelet: World) -> None:
+async def test_a_lease_that_was_never_cached_is_503_offline(kubelet: World) -> None:
     kubelet.is_up = False
     with refuses(503):
         await kubelet.ask("GET")
 
 
-async def test_a_copy_that_cannot_be_read_is_none(kubelet: World) -> None:
+async def test_an_unreadable_stored_lease_is_ignored(kubelet: World) -> None:
     await kubelet.put()
     for name in list(kubelet.answers.index):
         kubelet.answers.cache_response(ResponseKey(name), {"content-type": JSON}, b"{")

@@ -1,4 +1,4 @@
-"""Renewals of the node's lease in the cloud: only while kubelet lives, and never with an earlier time."""
+"""Renewals of the node's lease in the cloud: only while kubelet renews it, and never with an earlier time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(kubelet:
 
 
 @pytest.mark.looptime
-async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed(kubelet: World) -> None:
+async def test_the_lease_is_created_in_the_cloud_and_renewed_while_kubelet_renews_it(kubelet: World) -> None:
     kubelet.cloud.says = [lease(version=33)]
     before = value_of(metrics.LEASE_RENEWALS.labels("ok"))
     async with kubelet.running():
@@ -78,7 +78,7 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
 
 
 @pytest.mark.looptime
-async def test_a_lease_is_not_renewed_once_kubelet_is_dead(kubelet: World) -> None:
+async def test_the_lease_is_not_renewed_once_kubelet_stops_renewing_it(kubelet: World) -> None:
     await kubelet.put()
     async with kubelet.running():
         await asyncio.sleep(DEFAULT_DURATION / RENEWALS + 1)
@@ -93,7 +93,7 @@ async def test_a_lease_is_not_renewed_once_kubelet_is_dead(kubelet: World) -> No
 
 
 @pytest.mark.parametrize(("duration", "alive"), [(40, 39.9), (10, 9.9), (0, DEFAULT_DURATION - 0.1)])
-async def test_the_lease_duration_decides_how_long_a_renewal_counts(
+async def test_kubelets_renewal_is_valid_for_the_lease_duration(
     kubelet: World, duration: int, alive: float
 ) -> None:
     await kubelet.ask("PUT", lease(duration=duration))
@@ -105,10 +105,10 @@ async def test_the_lease_duration_decides_how_long_a_renewal_counts(
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("duration", [2**31 - 1, -1])
-async def test_whoever_writes_an_odd_duration_delays_no_renewal_after_kubelets_next(
+async def test_an_invalid_duration_delays_renewals_only_until_kubelets_next_one(
     kubelet: World, duration: int
 ) -> None:
-    """Any user of the node can write the Lease at the plain port; its renewals once ended with such a duration."""
+    """Any user of the node can write the Lease at the plain port; such a duration once ended the renewals."""
     kubelet.cloud.usual = lease(version=33)
     async with kubelet.running():
         await kubelet.ask("PUT", lease(duration=duration))
@@ -119,14 +119,14 @@ async def test_whoever_writes_an_odd_duration_delays_no_renewal_after_kubelets_n
         assert len(renewals(kubelet)) > heard
 
 
-async def test_reading_the_lease_is_no_sign_of_life(kubelet: World) -> None:
+async def test_reading_the_lease_does_not_count_as_a_renewal(kubelet: World) -> None:
     kubelet.cloud.usual = lease(version=7)
     await kubelet.ask("GET")
     assert not kubelet.lease.describe()["renewing"]
 
 
 @pytest.mark.looptime
-async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(kubelet: World) -> None:
+async def test_renewals_pause_offline_and_resume_at_once_with_the_cloud(kubelet: World) -> None:
     kubelet.is_up = False
     await kubelet.put()
     async with kubelet.running():
@@ -146,7 +146,7 @@ async def test_without_a_cloud_nothing_is_renewed_and_with_one_at_once(kubelet: 
         StatusError(409, "Conflict", "changed"),
     ],
 )
-async def test_a_renewal_that_failed_is_tried_again_soon(kubelet: World, error: Exception) -> None:
+async def test_a_failed_renewal_is_retried_soon(kubelet: World, error: Exception) -> None:
     failed = metrics.LEASE_RENEWALS.labels("failed")
     before = value_of(failed)
     await kubelet.put()
@@ -165,7 +165,7 @@ async def test_a_renewal_that_failed_is_tried_again_soon(kubelet: World, error: 
 
 @pytest.mark.looptime
 async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(kubelet: World) -> None:
-    """A lease whose link is gone must not wait while another link is up."""
+    """A renewal over a broken link must not wait while another link is up."""
     await kubelet.put()
     loop = asyncio.get_running_loop()
     async with kubelet.running():
@@ -181,10 +181,10 @@ async def test_a_failed_renewal_is_retried_as_soon_as_a_server_is_usable(kubelet
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("is_restarted", [False, True])
-async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
+async def test_a_lease_deleted_in_the_cloud_is_recreated_by_kubelet_only(
     kubelet: World, is_restarted: bool
 ) -> None:
-    """Its Node was deleted and registered again: the hub recreated the previous Node's Lease, for ever."""
+    """After the Node was deleted and registered again, the hub once recreated the previous Node's Lease for ever."""
     await kubelet.put()
     async with kubelet.running():
         await until(lambda: len(kubelet.cloud.heard) == 3)
@@ -233,7 +233,7 @@ async def test_a_lease_recreated_by_another_client_is_not_overwritten(kubelet: W
 
 
 @pytest.mark.looptime
-async def test_changed_metadata_is_pushed_and_not_only_the_time(kubelet: World) -> None:
+async def test_a_renewal_sends_changed_metadata_with_the_time(kubelet: World) -> None:
     await kubelet.put()
     async with kubelet.running():
         await until(lambda: len(kubelet.cloud.heard) == 3)
@@ -265,11 +265,11 @@ class Wall(datetime.datetime):
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> type[Wall]:
     monkeypatch.setattr("addons.offline.node_lease.datetime.datetime", Wall)
-    monkeypatch.setattr(Wall, "at", Wall.at)  # set back after the test
+    monkeypatch.setattr(Wall, "at", Wall.at)  # the clock is set back after the test
     return Wall
 
 
-async def test_a_clock_that_is_set_back_renews_no_earlier(kubelet: World, wall: type[Wall]) -> None:
+async def test_a_clock_that_is_set_back_never_lowers_the_renew_time(kubelet: World, wall: type[Wall]) -> None:
     await kubelet.put()
     assert await kubelet.lease._renew()
     for back in (0, 3600, 0):
@@ -282,15 +282,17 @@ async def test_a_clock_that_is_set_back_renews_no_earlier(kubelet: World, wall: 
         "2026-01-02T12:00:20.000000Z",
         "2026-01-02T12:00:30.000000Z",
     ]
-    # Kubelet's own stamp is from before, and goes with what it has changed.
+    # Kubelet's own renew time is older, and is sent with its changes.
     await kubelet.put(zone="b")
     assert await kubelet.lease._renew()
     assert kubelet.cloud.lines[-2:] == [("PUT", LEASE), ("PATCH", LEASE)]
     assert renewals(kubelet)[-1]["renewTime"] >= "2026-01-02T12:00:30.000000Z"
 
 
-async def test_no_content_of_the_clouds_lease_ends_the_renewals(kubelet: World, wall: type[Wall]) -> None:
-    """A local user can have written it: a time behind which there is none, or managedFields that are nested deep."""
+async def test_no_content_of_the_lease_in_the_cloud_ends_the_renewals(
+    kubelet: World, wall: type[Wall]
+) -> None:
+    """Any local user can have written it: the latest possible time, or deeply nested managedFields."""
     deep: Json = {}
     for _ in range(5_000):
         deep = {"f:a": deep}
@@ -305,10 +307,10 @@ async def test_no_content_of_the_clouds_lease_ends_the_renewals(kubelet: World, 
     assert renewals(kubelet)[0]["renewTime"] == "2026-01-02T12:00:00.000000Z"
 
 
-async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(
+async def test_a_renewal_is_never_earlier_than_one_by_an_earlier_process(
     kubelet: World, wall: type[Wall]
 ) -> None:
-    """The earlier process's clock may have been another."""
+    """The clock may have been set back between the two processes."""
     wall.at -= datetime.timedelta(days=1)
     kubelet.cloud.says = [lease(version=7)]
     await kubelet.put()

@@ -1,4 +1,4 @@
-"""The offline parts together, and a source that begins from its copy or from the list that came first."""
+"""The offline parts together, and a source that starts from its copy or from the cloud's list, whichever is first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.cloud.sessions import new_session
 EVENTS = "/api/v1/namespaces/a/events"
 
 
-async def test_each_kind_of_route_has_its_answerer(tmp_path: Path) -> None:
+async def test_each_route_kind_has_its_answerer(tmp_path: Path) -> None:
     async with Process(tmp_path).running() as offline:
         assert set(offline.answerers) == {RouteKind.CACHED_RELAY, RouteKind.LOCAL}
         assert offline.answerers[RouteKind.CACHED_RELAY] is offline.cached_relay
@@ -68,11 +68,11 @@ async def test_pending_events_are_replayed_by_the_next_process(tmp_path: Path) -
         assert not offline.tables.journal.events
 
 
-async def test_an_end_before_the_parts_were_built_is_an_end(tmp_path: Path) -> None:
+async def test_tables_closed_before_the_parts_are_built_can_be_opened_again(tmp_path: Path) -> None:
     tables = OfflineTables.at(tmp_path)
     await tables.open()
     tables.close()
-    # The database is closed properly: the next process opens it.
+    # The database was closed properly: the next process can open it.
     async with Process(tmp_path).running() as offline:
         assert offline.tables.waiting() == 0
 
@@ -80,7 +80,7 @@ async def test_an_end_before_the_parts_were_built_is_an_end(tmp_path: Path) -> N
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
 
 
-class Beginning:
+class StartingSource:
     def __init__(self, client: Client, copies: DiskCopies) -> None:
         self.store = Store()
         self.reflector = Reflector(client, SERVICES, self.store)
@@ -88,7 +88,7 @@ class Beginning:
         self.task = asyncio.create_task(self.copy.start(self.reflector))
 
     async def shown(self) -> set[str]:
-        """The names in the initial events."""
+        """Return the names in the initial events."""
         async with asyncio.timeout(5):
             while self.copy.is_starting or not self.store.complete:
                 await wait_for_any(self.store.next_update(), self.reflector.changed.wait())
@@ -109,9 +109,9 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def stored_copies(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> None:
-    """A Service in the cloud and on disk."""
+    """Put a Service in the cloud and on disk."""
     cloud.store.create(service("one"))
-    first = Beginning(client, copies)
+    first = StartingSource(client, copies)
     await first.shown()
     await first.end()
     await copies.access.guard(lambda: None)
@@ -122,7 +122,7 @@ async def test_a_source_resumes_from_its_copy(
     cloud: ScriptableCloud, client: Client, copies: DiskCopies
 ) -> None:
     cloud.store.create(service("two"))
-    again = Beginning(client, copies)
+    again = StartingSource(client, copies)
     assert await again.shown() == {"one", "two"}
     assert again.reflector.lists == 0
     await again.end()
@@ -132,7 +132,7 @@ async def test_a_source_resumes_from_its_copy(
 async def slow_disk(
     stored_copies: None, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[threading.Event]:
-    """A disk that answers nothing until the event is set."""
+    """Delay all disk reads until the event is set."""
     monkeypatch.setattr("addons.offline.copies.PATIENCE", 0.01)
     released = threading.Event()
     blocked = asyncio.create_task(copies.access.guard(released.wait))
@@ -141,21 +141,21 @@ async def slow_disk(
     await blocked
 
 
-async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
+async def test_a_source_starts_from_the_cloud_if_the_disk_is_slow(
     client: Client, copies: DiskCopies, slow_disk: threading.Event
 ) -> None:
-    again = Beginning(client, copies)
+    again = StartingSource(client, copies)
     assert await again.shown() == {"one"}
     assert again.reflector.lists == 1
     slow_disk.set()
     await again.end()
 
 
-async def test_a_slow_disk_answers_while_the_cloud_is_silent(
+async def test_a_source_starts_from_a_slow_disk_if_the_cloud_is_silent(
     cloud: ScriptableCloud, client: Client, copies: DiskCopies, slow_disk: threading.Event
 ) -> None:
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    again = Beginning(client, copies)
+    again = StartingSource(client, copies)
     await silence.met.wait()
     assert not again.store.complete
     slow_disk.set()

@@ -1,4 +1,4 @@
-"""Reads from the node's own sources: which requests a copy can answer, and which it cannot."""
+"""Reads from the node's own sources: the requests that a copy can answer, and those that it cannot."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ONE = ListWatch(PODS, "a", field_selector="metadata.name=p")
         (EVERYWHERE, "/api/v1/namespaces/a/pods", True),
         (EVERYWHERE, "/api/v1/pods?labelSelector=app%3Dx", True),
         (EVERYWHERE, "/api/v1/pods?fieldSelector=metadata.name%3Dp", True),
-        # The encoding's schema may not have the field: only the cloud can select by it.
+        # The protobuf schema may lack the field; only the cloud can select by it.
         (EVERYWHERE, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn", False),
         (OF_NODE, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn", True),
         (OF_NODE, "/api/v1/pods", False),
@@ -56,7 +56,9 @@ ONE = ListWatch(PODS, "a", field_selector="metadata.name=p")
         (OF_APP, "/api/v1/pods?labelSelector=app%3Dx,more", False),
     ],
 )
-def test_a_list_is_complete_or_not_given(list_watch: ListWatch, target: str, answered: bool) -> None:
+def test_a_list_is_answered_only_from_a_complete_copy(
+    list_watch: ListWatch, target: str, answered: bool
+) -> None:
     assert (_scope(list_watch, read_of(target)) is not None) is answered
 
 
@@ -72,7 +74,7 @@ def test_a_list_is_complete_or_not_given(list_watch: ListWatch, target: str, ans
         (ListWatch(PODS, "b"), "p", False),
     ],
 )
-def test_absence_is_known_only_where_the_copy_would_have_the_object(
+def test_404_is_answered_only_if_the_copy_would_contain_the_object(
     list_watch: ListWatch, name: str, known: bool
 ) -> None:
     assert _covers(list_watch, read_of(f"/api/v1/namespaces/a/pods/{name}")) is known
@@ -89,11 +91,13 @@ def test_absence_is_known_only_where_the_copy_would_have_the_object(
         (ListWatch(PODS, "b"), False),
     ],
 )
-def test_a_copy_that_cannot_have_the_object_is_not_read_from_disk(list_watch: ListWatch, may: bool) -> None:
+def test_a_copy_that_cannot_contain_the_object_is_not_read_from_disk(
+    list_watch: ListWatch, may: bool
+) -> None:
     assert _may_hold(("a", "p"), list_watch) is may
 
 
-# -- the newest ----------------------------------------------------------------------------------------------------
+# -- the newest of several copies ----------------------------------------------------------------------------------
 
 TARGET = "/api/v1/namespaces/a/pods"
 
@@ -110,7 +114,7 @@ def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -
 
 class Node(OfflineWorld):
     async def names(self, target: str) -> dict[str, int] | int | None:
-        """The names in a list, with versions; or the code of a refusal."""
+        """Return the names in a list, with versions; or the code of a refusal."""
         found = await self.get(target)
         if not isinstance(found, dict):
             return found
@@ -119,7 +123,7 @@ class Node(OfflineWorld):
 
 
 @pytest.fixture
-async def its(tmp_path: Path) -> AsyncIterator[Node]:
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
     async with copies_in(tmp_path) as copies, open_world(Node(copies)) as made:
         yield made
 
@@ -130,80 +134,80 @@ JSON_EVERYWHERE, JSON_OF_NAMESPACE, JSON_OF_NODE = (
 
 
 @pytest.mark.parametrize("older_first", [True, False])
-async def test_the_newer_of_two_copies_answers(its: Node, older_first: bool) -> None:
+async def test_the_newer_of_two_copies_answers(node: Node, older_first: bool) -> None:
     copies = {JSON_EVERYWHERE: (5, [pod("p", 4), pod("gone", 3)]), JSON_OF_NAMESPACE: (9, [pod("p", 8)])}
     for list_watch in copies if older_first else reversed(copies):
         version, pods = copies[list_watch]
-        its.hold(list_watch, version, *pods)
-    found = await its.get(f"{TARGET}/p")
+        node.hold(list_watch, version, *pods)
+    found = await node.get(f"{TARGET}/p")
     assert isinstance(found, dict)
     assert found["metadata"]["resourceVersion"] == "8"
-    assert await its.get(f"{TARGET}/gone") == 404
-    assert await its.names(TARGET) == {"p": 8}
-    assert await its.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
+    assert await node.get(f"{TARGET}/gone") == 404
+    assert await node.names(TARGET) == {"p": 8}
+    assert await node.names("/api/v1/pods") == {"p": 4, "gone": 3}, "only the older one has all namespaces"
 
 
 @pytest.mark.parametrize(
     ("component", "held", "code"),
     [("kubelet", EVERYWHERE, 200), ("kubelet", OF_NODE, 503), ("kubectl", OF_NODE, 200)],
 )
-async def test_only_people_watch_a_part_of_the_objects(
-    its: Node, component: str, held: ListWatch, code: int
+async def test_only_users_clients_may_watch_a_partial_copy(
+    node: Node, component: str, held: ListWatch, code: int
 ) -> None:
-    its.hold(held._replace(encoding=Encoding.JSON), 5, pod("p", 4))
+    node.hold(held._replace(encoding=Encoding.JSON), 5, pod("p", 4))
     read = read_of("/api/v1/pods?watch=true", f"{JSON};as=Table;v=v1;g=meta.k8s.io")
     exchange = Exchange()
-    exchange.start(its.reads.watch("", component, read, exchange, None))
+    exchange.start(node.reads.watch("", component, read, exchange, None))
     assert await exchange.status == code
     if code == 200:
         assert b'"kind":"Table"' in await exchange.next_piece()
     await exchange.closed()
 
 
-async def test_a_list_is_in_the_order_of_its_keys(its: Node) -> None:
+async def test_a_list_is_in_the_order_of_its_keys(node: Node) -> None:
     keys = [("b", "x"), ("a", "z"), ("a-b", "y"), ("a", "c")]
-    its.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in keys))
-    found = await its.names("/api/v1/pods")
+    node.hold(JSON_EVERYWHERE, 9, *(pod(name, 3, namespace=namespace) for namespace, name in keys))
+    found = await node.names("/api/v1/pods")
     assert isinstance(found, dict)
     assert list(found) == ["y", "c", "z", "x"]
 
 
-async def test_a_copy_on_disk_may_be_newer_than_one_that_runs(tmp_path: Path) -> None:
+async def test_a_copy_on_disk_is_used_if_newer_than_a_running_source(tmp_path: Path) -> None:
     store = Store()
     async with copies_in(tmp_path) as copies:
         copy = copies.copy("", JSON_OF_NAMESPACE, store)
         fill(store, [pod("p", 8)], 9)
         await settled(copy)
         copy.close()
-        its = Node(copies)
-        its.hold(JSON_EVERYWHERE, 5, pod("p", 4))
-        assert await its.names(TARGET) == {"p": 8}
-        its.sources.close()
+        node = Node(copies)
+        node.hold(JSON_EVERYWHERE, 5, pod("p", 4))
+        assert await node.names(TARGET) == {"p": 8}
+        node.sources.close()
 
 
-async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent(its: Node) -> None:
-    its.hold(JSON_OF_NODE, 9, pod("p", 8))
-    its.hold(JSON_EVERYWHERE, 5, kind="Pod")
+async def test_an_object_in_a_newer_copy_of_another_encoding_is_not_404(node: Node) -> None:
+    node.hold(JSON_OF_NODE, 9, pod("p", 8))
+    node.hold(JSON_EVERYWHERE, 5, kind="Pod")
     protobuf = Encoding.PROTOBUF.value
-    answer = await its.reads.answer(
+    answer = await node.reads.answer(
         HUB_IDENTITY, asked("GET", f"{TARGET}/p", accept=protobuf), read_of(f"{TARGET}/p", protobuf)
     )
     assert answer is not None
     assert isinstance(answer.body, bytes)
     assert read(answer.body, protobuf).name == "p"
-    assert await its.get(f"{TARGET}/q", protobuf) == 404
+    assert await node.get(f"{TARGET}/q", protobuf) == 404
 
 
 @pytest.mark.parametrize(("cached_version", "shown"), [(4, {"p": 3}), (5, {"p": 3}), (9, {"p": 3, "q": 8})])
-async def test_a_stored_list_answers_where_it_is_newer(
-    its: Node, cached_version: int, shown: dict[str, int]
+async def test_a_stored_list_is_used_if_newer_than_the_copies(
+    node: Node, cached_version: int, shown: dict[str, int]
 ) -> None:
-    """A client that had seen q got a list without it, because its event had not come before the outage."""
-    store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
-    its.keep(TARGET, listed(cached_version, pod("p", 3), pod("q", 8)))
-    assert await its.names(TARGET) == shown
+    """A client once lost q from its list, as q's event had not arrived before the outage."""
+    store = node.hold(JSON_EVERYWHERE, 5, pod("p", 3))
+    node.keep(TARGET, listed(cached_version, pod("p", 3), pod("q", 8)))
+    assert await node.names(TARGET) == shown
     store.amend(raw(pod("p", 3, phase="Running")))
-    found = await its.get(TARGET)
+    found = await node.get(TARGET)
     assert isinstance(found, dict)
     assert found["items"][0].get("status") == {"phase": "Running"}, "what the node wrote since"
 
@@ -226,13 +230,13 @@ async def test_a_stored_list_answers_where_it_is_newer(
 )
 @pytest.mark.parametrize("is_cached", [True, False])
 async def test_a_requested_version_is_treated_as_by_kube_apiserver(
-    its: Node, query: str, shown: dict[str, int] | int, is_cached: bool
+    node: Node, query: str, shown: dict[str, int] | int, is_cached: bool
 ) -> None:
     if is_cached:
-        its.keep(TARGET, listed(9, pod("p", 8)))
+        node.keep(TARGET, listed(9, pod("p", 8)))
     else:
-        its.hold(JSON_EVERYWHERE, 9, pod("p", 8))
-    assert await its.names(f"{TARGET}?{query}") == shown
+        node.hold(JSON_EVERYWHERE, 9, pod("p", 8))
+    assert await node.names(f"{TARGET}?{query}") == shown
 
 
 # -- lists of several pages ----------------------------------------------------------------------------------------
@@ -244,67 +248,71 @@ FIRST, SECOND, THIRD = (
 )
 
 
-async def test_a_stored_list_is_paged_as_it_came_from_the_cloud(its: Node) -> None:
-    its.keep(TARGET, FIRST, SECOND, THIRD)
+async def test_a_stored_list_has_the_same_pages_as_in_the_cloud(node: Node) -> None:
+    node.keep(TARGET, FIRST, SECOND, THIRD)
     for token, page in (("", FIRST), ("&continue=1", SECOND), ("&continue=2", THIRD)):
-        assert await its.get(f"{TARGET}?limit=1{token}") == page
-    assert await its.get(f"{TARGET}?limit=1&continue=3") == 410
+        assert await node.get(f"{TARGET}?limit=1{token}") == page
+    assert await node.get(f"{TARGET}?limit=1&continue=3") == 410
 
 
-async def test_a_list_without_a_limit_joins_the_stored_pages(its: Node) -> None:
-    its.keep(TARGET, FIRST, SECOND, THIRD)
-    assert await its.names(TARGET) == {"p": 3, "q": 4, "r": 5}
+async def test_a_list_without_a_limit_joins_the_stored_pages(node: Node) -> None:
+    node.keep(TARGET, FIRST, SECOND, THIRD)
+    assert await node.names(TARGET) == {"p": 3, "q": 4, "r": 5}
     tables = [listed(9, token="1", kind="Table"), listed(9, kind="Table")]
-    its.keep(TARGET, *tables)
-    assert await its.get(TARGET) is None, "the pages of a Table are not put together"
-    assert await its.get(f"{TARGET}?limit=1") == tables[0]
+    node.keep(TARGET, *tables)
+    assert await node.get(TARGET) is None, "the pages of a Table are not put together"
+    assert await node.get(f"{TARGET}?limit=1") == tables[0]
 
 
-async def test_pages_newer_than_the_copy_contain_local_writes(its: Node) -> None:
-    store = its.hold(JSON_EVERYWHERE, 5, pod("q", 4))
+async def test_pages_newer_than_the_copy_contain_local_writes(node: Node) -> None:
+    store = node.hold(JSON_EVERYWHERE, 5, pod("q", 4))
     store.amend(raw(pod("q", 4, phase="Running")))
-    its.keep(TARGET, FIRST, SECOND, THIRD)
-    found = await its.get(f"{TARGET}?limit=1")
+    node.keep(TARGET, FIRST, SECOND, THIRD)
+    found = await node.get(f"{TARGET}?limit=1")
     assert isinstance(found, dict)
     assert [each.get("status") for each in found["items"]] == [None, {"phase": "Running"}, None]
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_a_stored_list_too_long_to_parse_is_sent_unmodified(its: Node, packed: bool) -> None:
-    """Without what the node wrote to its objects since."""
-    store = its.hold(JSON_EVERYWHERE, 5, pod("p", 3))
+async def test_a_stored_list_too_large_to_parse_is_sent_unmodified(node: Node, packed: bool) -> None:
+    """Later local writes to its objects are not included."""
+    store = node.hold(JSON_EVERYWHERE, 5, pod("p", 3))
     store.amend(raw(pod("p", 3, phase="Running")))
     body = raw(listed(9, pod("p", 3)))
     headers = {"content-type": JSON, **({"content-encoding": "gzip"} if packed else {})}
-    its.answers.cache_response(asked("GET", TARGET).key(""), headers, gzip.compress(body) if packed else body)
+    node.answers.cache_response(
+        asked("GET", TARGET).key(""), headers, gzip.compress(body) if packed else body
+    )
     for limit, status in ((len(body), {"phase": "Running"}), (len(body) - 1, None)):
         with patch.object(cached_response, "MAX_LIST", limit):
-            found = await its.get(TARGET)
+            found = await node.get(TARGET)
         assert isinstance(found, dict)
         assert found["items"][0].get("status") == status
 
 
 @pytest.mark.parametrize(("kind", "shown"), [("services", ["kept", "newer"]), ("pods", ["kept"])])
 async def test_a_shared_resource_is_listed_from_its_source_if_that_is_newer(
-    its: Node, kind: str, shown: list[str]
+    node: Node, kind: str, shown: list[str]
 ) -> None:
-    """A pod got its stored list, older than the history of the watch: 410, and the list again."""
+    """A pod once got an older stored list, whose version was too old for a watch: it got 410, and the same list
+    again."""
     pod_identity, type_ = CloudIdentity("pod", "Bearer pod"), ResourceType("", "v1", kind)
 
     def made(name: str, version: int) -> Json:
         return service(name, version) if kind == "services" else pod(name, version, namespace="default")
 
-    its.hold(ListWatch(type_, encoding=Encoding.JSON), 9, made("kept", 3), made("newer", 8))
+    node.hold(ListWatch(type_, encoding=Encoding.JSON), 9, made("kept", 3), made("newer", 8))
     target = f"/api/v1/namespaces/default/{kind}"
     page = listed(4, made("kept", 3), kind=f"{made('x', 1)['kind']}List")
-    its.keep(target, page, identity=pod_identity)
-    found = await its.get(target, identity=pod_identity)
+    node.keep(target, page, identity=pod_identity)
+    found = await node.get(target, identity=pod_identity)
     assert isinstance(found, dict)
     assert [item["metadata"]["name"] for item in found["items"]] == shown
 
 
 async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path: Path) -> None:
-    """After a revocation a pod saw an object that was created later: its source had been started with no token."""
+    """After its permission was revoked, a pod once saw a new object, because its source had been restarted without a
+    token."""
     services = ResourceType("", "v1", "services")
     pod, credentials = CloudIdentity("pod", "Bearer pod"), []
     store = Store()

@@ -1,4 +1,5 @@
-"""A request that the hub answers itself: the parts that it reads, the encoding of the answer, and its Warning."""
+"""A request that the hub answers offline: its headers and body, the encoding of the response, and its Warning
+header."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def pod(**metadata: str) -> Json:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"unknown": 1}}
 
 
-def test_headers_are_found_in_any_case_and_parameters_are_no_part_of_the_type() -> None:
+def test_headers_are_read_in_any_case_and_media_types_without_parameters() -> None:
     headers = CIMultiDict({"content-type": "application/json; charset=utf-8", "accept-encoding": "gzip"})
     made = OfflineRequest.of(parse_request("POST", PODS), PODS, headers, b"x")
     assert (made.content_type, made.accept, made.accept_encoding) == (JSON, None, "gzip")
@@ -54,7 +55,7 @@ def test_objects_are_encoded_as_the_client_accepts(accept: str | None, encodings
     assert asked("GET", f"{PODS}/p", accept=accept).encodings() == encodings
 
 
-def test_copies_of_answers_are_apart_by_body_identity_and_form() -> None:
+def test_stored_responses_differ_by_body_identity_and_form() -> None:
     requests = [
         asked("POST", PODS, b"one"),
         asked("POST", PODS, b"other"),
@@ -89,14 +90,14 @@ def test_a_body_is_read_in_either_encoding(encoding: Encoding) -> None:
         (json.dumps(pod()).encode(), JSON, 400),
     ],
 )
-def test_an_unacceptable_body_is_refused_with_the_code_of_a_server(
+def test_an_unacceptable_body_is_refused_with_kube_apiservers_code(
     body: bytes, content_type: str, code: int
 ) -> None:
     with refuses(code):
         asked("POST", PODS, body, content_type=content_type).named("Pod")
 
 
-def test_a_body_without_a_type_is_json() -> None:
+def test_a_body_without_a_content_type_is_json() -> None:
     assert asked("POST", PODS, pod(name="p"), content_type="").decoded("Pod")[0].encoding is Encoding.JSON
 
 
@@ -107,7 +108,7 @@ def test_json_without_apiversion_or_kind_gets_them_from_its_path(lacking: list[s
     assert (obj.api_version, obj.kind, obj.name) == ("v1", "Pod", "p")
 
 
-def test_a_name_is_made_and_the_namespace_of_the_request_is_put_in() -> None:
+def test_a_created_object_gets_a_generated_name_and_the_requests_namespace() -> None:
     _, obj = asked("POST", PODS, pod(generateName="web-")).named("Pod")
     assert re.fullmatch(rf"web-[{SUFFIX_ALPHABET}]{{{SUFFIX_LENGTH}}}", obj.name)
     assert obj.namespace == "a"
@@ -130,7 +131,7 @@ def test_an_echo_is_the_sent_object_in_the_same_encoding(encoding: Encoding) -> 
     assert read(answer.body, encoding).encode() == obj.encode()
 
 
-def test_an_answer_is_in_the_encoding_that_the_client_takes() -> None:
+def test_a_response_is_in_an_encoding_that_the_client_accepts() -> None:
     sent = Encoded.of(codec_for(Encoding.PROTOBUF), in_protobuf("v1", "Pod", "p"))
     answer = asked("POST", PODS, accept=JSON).answered(sent, 201)
     assert isinstance(answer.body, bytes)
@@ -159,14 +160,14 @@ COPIED, AWAY = NOW.replace(minute=3, second=10), NOW.replace(minute=3, second=20
         ),
     ],
 )
-def test_the_answer_to_kubectl_warns_of_the_age_and_gaps_of_the_copy(
+def test_kubectl_gets_a_warning_with_the_age_and_gaps_of_the_copy(
     copied: datetime | None, away: datetime | None, is_partial: bool, text: str
 ) -> None:
     found = copy_warning("kubectl", NOW, copied, away, is_partial=is_partial)
     assert found == {"Warning": f'299 - "{text}"'}
 
 
-def test_the_answer_to_a_component_has_no_warning() -> None:
+def test_components_get_no_warning() -> None:
     assert copy_warning("kubelet", NOW, COPIED, AWAY, is_partial=False) == {}
 
 
@@ -201,7 +202,7 @@ def packed(tree: Json) -> bytes:
         ("POST", f"{PODS}/p/eviction", raw(EVICTION), JSON, False),
     ],
 )
-def test_a_dry_run_is_known_by_the_options_that_the_cloud_reads(
+def test_a_dry_run_is_detected_in_every_option_that_the_cloud_reads(
     method: str, target: str, body: bytes, content_type: str, is_dry: bool
 ) -> None:
     assert asked(method, target, body, content_type=content_type).is_dry_run is is_dry

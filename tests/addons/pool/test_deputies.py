@@ -1,4 +1,4 @@
-"""Which followers are deputies, how followers spread over leaders, and when each may go to the cloud."""
+"""Which followers are deputies, how followers spread over leaders, and when each may read from the cloud."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 NODES = sorted((f"node-{number}" for number in range(9)), key=rank)
-"""In the order in which they go to the cloud."""
+"""The nodes in the order of their cloud slots."""
 
 
 class Leader:
-    """A leader's view of its followers."""
+    """A leader's state of its followers."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -38,7 +38,7 @@ class Leader:
         return [each.node for each in parse_deputies(self.deputies.named(NODES))]
 
 
-def test_the_first_followers_are_the_deputies_in_whatever_order_they_come() -> None:
+def test_the_first_followers_by_rank_are_deputies_in_any_order_of_arrival() -> None:
     leader = Leader()
     for each in reversed(NODES):
         leader.hear(each)
@@ -69,26 +69,26 @@ def test_a_silent_or_removed_follower_is_no_deputy() -> None:
         ("fe80::7%x,b", ""),
     ],
 )
-def test_the_announced_or_calling_address_of_a_follower_counts(said: str, named: str) -> None:
+def test_the_announced_address_of_a_follower_overrides_its_source_address(said: str, named: str) -> None:
     leader = Leader()
     leader.deputies.announce("a", said, "10.0.0.1")
     assert leader.deputies.named(["a"]) == named
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "fd00::1"])
-def test_an_address_is_as_certificates_name_it_however_the_connection_shows_it(address: str) -> None:
+def test_addresses_of_connections_are_normalized_as_in_certificates(address: str) -> None:
     leader = Leader()
     leader.deputies.announce("a", ANY_ADDRESS, address)
     assert leader.deputies.named(["a"]) == f"a/{address.removeprefix('::ffff:')}"
 
 
-def test_a_follower_takes_no_more_deputies_than_a_leader_may_have() -> None:
+def test_a_follower_accepts_a_bounded_number_of_deputies() -> None:
     text = ",".join(f"{each}/10.0.0.1" for each in NODES)
     assert [each.node for each in parse_deputies(text)] == NODES[:MAX_DEPUTIES]
     assert parse_deputies("a, /10.0.0.1,b/nowhere,") == ()
 
 
-def test_two_deputies_never_read_from_each_other_whatever_leaders_name() -> None:
+def test_two_deputies_never_read_from_each_other() -> None:
     named = [LeaderHub(each, f"10.0.0.{number}") for number, each in enumerate(NODES)]
     for number, node in enumerate(NODES):
         found = [each.node for each in deputies_for(node, named, NODES, can_serve=True)]
@@ -97,7 +97,7 @@ def test_two_deputies_never_read_from_each_other_whatever_leaders_name() -> None
         assert found == [each for each in NODES[1:] if each != node]
 
 
-def test_the_first_of_two_deputies_at_one_address_counts() -> None:
+def test_the_first_of_two_deputies_at_one_address_is_used() -> None:
     named = [LeaderHub(each, "10.0.0.1") for each in NODES[:2]]
     assert deputies_for(NODES[5], named, NODES, can_serve=True) == named[:1]
 
@@ -115,7 +115,7 @@ def test_followers_spread_over_all_leaders() -> None:
     assert all(count > 60 for count in first.values()), first
 
 
-def test_only_the_followers_of_a_leader_that_leaves_move() -> None:
+def test_only_followers_of_a_removed_leader_change_their_leader() -> None:
     for node in CROWD:
         before = leader_order(LEADERS, node)
         after = leader_order(LEADERS[:2], node)
@@ -124,7 +124,7 @@ def test_only_the_followers_of_a_leader_that_leaves_move() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9, 10, 11, 25, 100, 300])
 def test_at_most_a_tenth_of_the_pool_reads_the_cloud_in_a_second(count: int) -> None:
-    """One node a second in a pool of fewer than ten, so the nodes of a small pool wait less than SPREAD."""
+    """A pool of fewer than ten nodes allows one node a second, so its nodes wait less than SPREAD."""
     nodes = CROWD[:count]
     slots = sorted(cloud_slot(node, nodes) for node in nodes)
     a_second = max(1.0, count / 10)
@@ -153,7 +153,7 @@ def test_nodes_that_do_not_know_the_pool_spread_over_the_period() -> None:
 
 
 class Clocks:
-    """A clock that runs from 50, beside a wall clock that runs from 1000; the slots of a node by them."""
+    """A monotonic clock that starts at 50 and a wall clock that starts at 1000; the slots of a node by them."""
 
     def __init__(self) -> None:
         self.now = 0.0

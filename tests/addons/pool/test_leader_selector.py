@@ -1,4 +1,4 @@
-"""The server of each shared source of a follower, as leaders fail, lose the cloud and come back."""
+"""The server from which a follower reads each shared source, as leaders fail, lose the cloud and recover."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ POOL = PoolConfig((A, B), (SERVICES,), is_shared=True)
 HOSTS = {"10.0.0.1": "a", "10.0.0.2": "b", "10.0.0.12": "n2", "10.0.0.13": "n3"}
 MEMBERS = ["a", "b", "n1", "n2", "n3", "n4"]
 PATIENCE = 20.0
-"""Seconds that a test waits for what takes one."""
+"""Seconds that a test waits for an event that takes one second."""
 
 pytestmark = pytest.mark.looptime
 
 
 class OneReflector:
-    """Notes that its source is to be read from elsewhere."""
+    """A reflector that records the request to switch its server."""
 
     def __init__(self) -> None:
         self.upstream: PeerReader | None = None
@@ -51,7 +51,7 @@ class OneReflector:
         self.reminded = 0
 
     async def current_version(self) -> int:
-        """The cloud's is that of the source: zero."""
+        """Return the cloud's version, which equals the source's: zero."""
         return 0
 
     def switch(self) -> None:
@@ -62,7 +62,7 @@ class OneReflector:
 
 
 class OneSource:
-    """The part of a source that the selector reads."""
+    """The attributes of a source that the selector reads."""
 
     def __init__(self, client: ScriptedClient, list_watch: ListWatch, user: str = "") -> None:
         self.client, self.list_watch, self.user = client, list_watch, user
@@ -72,12 +72,12 @@ class OneSource:
 
 @dataclass
 class Answers:
-    """Each leader's answer to a probe, by its node; a missing one is no answer."""
+    """Each leader's response to a probe, by its node; a missing leader does not respond."""
 
     ages: dict[str, float | None]
     asked: list[Asked] = field(default_factory=list)
     deputies: str = ""
-    """Whom each leader names."""
+    """The deputies that each leader names."""
     shares: str = ""
     """The additional resources that each leader announces."""
 
@@ -127,7 +127,7 @@ class Scene:
         self.selector.update(role, config, MEMBERS, can_serve=can_serve)
 
     async def server(self) -> str:
-        """The server that the source would read from now."""
+        """Return the server from which the source would read now."""
         found = await self.selector.server(self.reader, resumes=True)
         self.reader.peer = found
         name = found.node if found is not None else "cloud"
@@ -138,14 +138,14 @@ class Scene:
         return next(each for each in self.selector.describe() if each["node"] == node)
 
     async def until(self, check: Callable[[], bool]) -> None:
-        """Poll until the condition holds, while the virtual clock goes on."""
+        """Poll until the condition holds, while virtual time passes."""
         async with asyncio.timeout(PATIENCE):
             while not check():
                 self.now += 1.0
                 await asyncio.sleep(0.02)
 
     def fail(self, node: str) -> None:
-        """Let the leader stop serving and answering probes."""
+        """Stop the leader from serving and from answering probes."""
         self.probes.ages[node] = None
         for each in self.selector._order:
             if each.node == node:
@@ -164,8 +164,8 @@ async def _running(made: Scene) -> AsyncIterator[Scene]:
         yield made
 
 
-async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
-    """Followers once waited for ever at one moment of a clock that counts in microseconds."""
+async def test_a_wait_shorter_than_the_clocks_resolution_ends() -> None:
+    """A clock with microsecond resolution once made followers wait for ever."""
     selector, loop = Scene().selector, asyncio.get_running_loop()
     moment, waits = loop.time() + 1.0 + 5e-10, 0
     while (left := moment - loop.time()) > 0:
@@ -174,7 +174,7 @@ async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
         assert waits < 10
 
 
-def test_leaders_serve_unselected_shared_resources_of_the_hub_alone() -> None:
+def test_only_the_hubs_unselected_shared_sources_read_from_leaders() -> None:
     pods = ResourceType("", "v1", "pods")
 
     async def readers() -> list[bool]:
@@ -194,7 +194,7 @@ def test_leaders_serve_unselected_shared_resources_of_the_hub_alone() -> None:
 
 
 async def test_a_leader_is_asked_for_resources_that_it_announces(scene: Scene) -> None:
-    """A YurtHub and an older hub refuse what the rules add, and say nothing of it."""
+    """A YurtHub or an older hub refuses resources added by the rules, and announces none."""
     things = ResourceType("example.com", "v1", "things")
     source = OneSource(scene.source.client, ListWatch(things))
     scene.sources.append(source)
@@ -236,7 +236,7 @@ async def test_a_shared_source_waits_until_its_leader_is_known(scene: Scene) -> 
     assert metrics.REGISTRY.get_sample_value("edgehub_source_server", labels) == 1
 
 
-async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Scene) -> None:
+async def test_a_source_leaves_a_failed_leader_whose_connections_are_cut(scene: Scene) -> None:
     scene.update()
     first = await scene.server()
     scene.fail(first)
@@ -246,11 +246,11 @@ async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Sc
 
 
 async def test_without_leaders_the_node_reads_the_cloud_after_its_delay(scene: Scene) -> None:
-    # The last of the four followers to go to the cloud, 3 s after the first.
+    # This follower has the last of four cloud slots, 3 s after the first.
     last = "n4"
 
     async def _lose_the_leaders(scene: Scene) -> None:
-        """Let the last follower read from a leader, and then fail both leaders."""
+        """Let the follower read from a leader, then fail both leaders."""
         scene.selector._node = last
         scene.update()
         await scene.server()
@@ -266,7 +266,9 @@ async def test_without_leaders_the_node_reads_the_cloud_after_its_delay(scene: S
     assert await scene.server() == "cloud"
 
 
-async def test_each_move_of_a_source_has_a_reason(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_switch_of_a_source_is_recorded_with_its_reason(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     scene.update()
 
@@ -294,7 +296,7 @@ async def test_each_move_of_a_source_has_a_reason(scene: Scene, caplog: pytest.L
     assert await moved("cloud") == f"{second} is no longer named"
 
 
-async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) -> None:
+async def test_retries_of_an_unreachable_leader_back_off(scene: Scene) -> None:
     scene.update()
     first = await scene.server()
     scene.fail(first)
@@ -337,7 +339,7 @@ async def test_a_list_continues_at_a_leader_whose_history_is_too_short_for_a_wat
         assert scene.source.reflector.switched.is_set() is resumes
 
 
-async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
+async def test_a_source_leaves_a_leader_that_is_no_longer_named(scene: Scene) -> None:
     scene.update()
     first = await scene.server()
     other = B if first == "a" else A
@@ -348,7 +350,7 @@ async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.FOLLOWER])
-async def test_a_node_that_joins_a_pool_asks_how_far_the_cloud_is(scene: Scene, role: Role) -> None:
+async def test_a_node_that_joins_a_pool_reads_the_clouds_current_version(scene: Scene, role: Role) -> None:
     assert scene.reader.is_shared, "nobody knows yet"
     scene.update(Role.NONE, NO_POOL)
     assert (scene.reader.is_shared, scene.source.reflector.reminded) == (False, 0)

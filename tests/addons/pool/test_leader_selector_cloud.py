@@ -1,4 +1,4 @@
-"""The leader of which a follower asks discovery, and the leader that lost the cloud when the follower did."""
+"""The leader from which a follower reads discovery, and a leader that lost the cloud together with the follower."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def scene() -> AsyncIterator[Scene]:
         yield made
 
 
-async def test_discovery_is_asked_of_a_leader_with_a_cloud_once_the_pool_is_known(scene: Scene) -> None:
+async def test_discovery_is_read_from_a_leader_with_a_cloud_once_the_pool_is_known(scene: Scene) -> None:
     asking = asyncio.create_task(scene.selector.leader())
     await asyncio.sleep(1)
     assert not asking.done()
@@ -38,13 +38,14 @@ async def test_discovery_is_asked_of_a_leader_with_a_cloud_once_the_pool_is_know
 
 
 @pytest.mark.parametrize(("age_then", "server"), [(0.0, "a"), (9.0, "cloud")])
-async def test_a_leader_that_lost_the_cloud_too_has_time_to_find_it_again(
+async def test_a_leader_that_lost_the_cloud_too_has_time_to_recover(
     scene: Scene, age_then: float, server: str
 ) -> None:
-    """The last probe was up to 3.5 s ago: the only follower read both kinds from the cloud, and went back at once."""
+    """The last probe was up to 3.5 s old, so the only follower once read both resources from the cloud, and returned at
+    once."""
 
     async def until_asked(before: int) -> None:
-        """Return when a further probe has its answer, while the clock that the selector reads stands still."""
+        """Return when another probe has its response, while the selector's clock stands still."""
         await until(lambda: len(scene.probes.asked) > before, PATIENCE)
         await asyncio.sleep(0.02)
 
@@ -63,7 +64,7 @@ async def test_a_leader_that_lost_the_cloud_too_has_time_to_find_it_again(
     assert await scene.server() == server
 
 
-async def test_discovery_of_a_hub_without_a_pool_waits_no_longer_than_for_one(scene: Scene) -> None:
+async def test_discovery_without_a_pool_waits_only_for_the_pool_timeout(scene: Scene) -> None:
     began = asyncio.get_running_loop().time()
     asking = asyncio.create_task(scene.selector.leader())
     await scene.until(asking.done)

@@ -1,4 +1,4 @@
-"""Followers read from a deputy when their leader fails, and from a relay in the cloud."""
+"""Followers read from a deputy when their leader fails, and from a relay outside the pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.addons.pool.test_leader_selector import MEMBERS, POOL, SERVICES, A, S
 from tests.support.background import beside
 
 FIRST, SECOND, SELF = "n3", "n2", "n1"
-"""Members in the order in which they would go to the cloud."""
+"""Members in the order of their cloud slots."""
 NAMED = f"{FIRST}/10.0.0.13,{SECOND}/10.0.0.12"
 
 
@@ -30,7 +30,7 @@ def names(scene: Scene) -> list[str]:
 
 
 async def learn(scene: Scene) -> None:
-    """Read from a leader until a probe has named the deputies."""
+    """Read from a leader until a probe has returned the deputies."""
     await scene.server()
     await scene.until(lambda: bool(scene.selector._deputies()))
 
@@ -55,7 +55,7 @@ async def test_deputies_come_after_the_leaders_and_before_the_cloud(scene: Scene
     assert await scene.server() == "a"
 
 
-async def test_a_follower_announces_its_peer_port_once_it_is_open(scene: Scene) -> None:
+async def test_a_follower_announces_its_peer_port_once_open(scene: Scene) -> None:
     scene.update()
     await learn(scene)
     assert {PEER_HEADER} not in [set(each.headers) for each in scene.probes.asked]
@@ -66,7 +66,7 @@ async def test_a_follower_announces_its_peer_port_once_it_is_open(scene: Scene) 
 
 
 @pytest.mark.parametrize("node", [FIRST, SECOND])
-async def test_a_deputy_reads_from_those_before_it_and_the_first_from_the_cloud_at_once(
+async def test_a_deputy_reads_from_earlier_deputies_and_the_first_from_the_cloud(
     scene: Scene, node: str
 ) -> None:
     scene.selector._node = node
@@ -81,7 +81,7 @@ async def test_a_deputy_reads_from_those_before_it_and_the_first_from_the_cloud_
     assert await scene.server() == expected
 
 
-async def test_a_hub_that_cannot_serve_reads_from_any_deputy_and_is_none(scene: Scene) -> None:
+async def test_a_hub_that_cannot_serve_reads_from_any_deputy_and_is_no_deputy(scene: Scene) -> None:
     scene.selector._node = FIRST
     scene.update()
     await learn(scene)
@@ -122,7 +122,7 @@ async def test_a_pool_without_deputies_ignores_those_that_leaders_name(scene: Sc
     assert not scene.selector.is_deputy
 
 
-async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene) -> None:
+async def test_a_former_member_or_a_leader_is_not_used_as_a_deputy(scene: Scene) -> None:
     scene.update(can_serve=True)
     await learn(scene)
     left = [each for each in MEMBERS if each != FIRST]
@@ -133,7 +133,7 @@ async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene)
     assert names(scene)[3:] == [SECOND]
 
 
-async def test_a_probe_announces_a_lender_and_asks_for_lenders_without_a_cloud(scene: Scene) -> None:
+async def test_a_probe_announces_lending_and_requests_lenders_offline(scene: Scene) -> None:
     scene.update()
     assert not scene.probes.asked, "nothing is read from a leader"
     scene.lends = True
@@ -181,18 +181,18 @@ async def test_a_leader_without_its_relay_reads_from_the_cloud_at_once(relayed: 
     assert await relayed.server() == "cloud"
 
 
-async def test_the_pools_scope_does_not_bind_a_relay(relayed: Scene) -> None:
-    """The follower reads resources that the pool does not share from the relay, not from the leader."""
+async def test_a_relay_serves_resources_outside_the_pools_scope(relayed: Scene) -> None:
+    """The follower reads resources that the pool does not share from the relay instead of the leader."""
     relayed.update(Role.FOLLOWER, PoolConfig((A,), (), is_shared=True, relay=CONFIG.relay))
     assert await relayed.server() == RELAY
 
 
-async def test_a_node_without_a_certificate_asks_no_relay(relayed: Scene) -> None:
+async def test_a_node_without_a_certificate_reads_from_no_relay(relayed: Scene) -> None:
     relayed.selector.update(Role.NONE, CONFIG, (), can_follow=False)
     assert await relayed.server() == "cloud"
 
 
-async def test_a_configmap_that_names_no_url_names_no_relay(
+async def test_a_configmap_without_a_url_names_no_relay(
     relayed: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     relayed.update(Role.NONE, PoolConfig(relay="http://10.0.0.9"))

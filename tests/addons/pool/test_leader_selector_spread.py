@@ -1,4 +1,4 @@
-"""A whole pool whose followers lose their leader, on a virtual clock: what the cloud and the leader see of it."""
+"""A pool whose followers lose their leader, on a virtual clock: the load on the cloud and on the leader."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from tests.addons.support.pool_of_nodes import FIRST_VERSION, Link, Pool, PoolSe
 pytestmark = pytest.mark.looptime
 
 SIZE = 38
-"""Followers of a pool of forty nodes."""
+"""The number of followers in a pool of forty nodes."""
 A_SECOND = 4
-"""The most nodes of the pool that may begin to read from the cloud within a second."""
+"""The maximum number of nodes of the pool that may start to read from the cloud within a second."""
 
 
 def _most_in_a_second(server: PoolServer) -> int:
-    """The largest number of nodes that begin to read from a server within a second, whenever that begins.
-
-    The second is a hundredth short, so that a node which begins a whole second after another is not counted with it.
-    """
+    """Return the largest number of nodes that start to read from a server within any second. The window is 0.99 s, so
+    that nodes which start exactly one second apart are not counted together."""
     begun = server.begun
     return max(len({node for at, node in begun if 0 <= at - first < 0.99}) for first, _ in begun)
 
@@ -40,23 +38,23 @@ def _swallow(pool: Pool) -> None:
 
 
 def _forget(pool: Pool) -> None:
-    """The leader starts anew: its history begins with the next change."""
+    """Restart the leader: its history starts with the next change."""
     pool.leading.oldest = pool.version + 1
     pool.leading.cut()
 
 
 def _depose(pool: Pool) -> None:
-    """The pool has no leader any more."""
+    """Remove the pool's leader."""
     pool.elect(Role.NONE, pool.config._replace(leaders=()))
 
 
 def _dissolve(pool: Pool) -> None:
-    """The nodes are in no pool any more, or their pool elects none: then no node knows the others."""
+    """Take the nodes out of all pools, or let the pool elect no leader: then no node knows the others."""
     pool.elect(Role.NONE, NO_POOL)
 
 
 def _unshare(pool: Pool) -> None:
-    """The pool shares other resources."""
+    """Change the resources that the pool shares."""
     pool.elect(Role.FOLLOWER, pool.config._replace(scope=()))
 
 
@@ -68,10 +66,10 @@ def _elect_a_dead_node(pool: Pool) -> None:
 @pytest.mark.parametrize(
     "lose", [_refuse, _swallow, _forget, _depose, _dissolve, _unshare, _elect_a_dead_node]
 )
-async def test_no_more_than_a_tenth_of_a_pool_a_second_begins_to_read_from_the_cloud(
+async def test_at_most_a_tenth_of_a_pool_starts_to_read_from_the_cloud_in_a_second(
     lose: Callable[[Pool], None],
 ) -> None:
-    """Whether all notice at once that their leader serves no longer, or each at its own next probe."""
+    """The followers notice the leader's failure all at once, or each at its own next probe."""
     # Seconds within which a follower notices a black hole.
     noticed = 6.0
     async with pool_of(SIZE) as pool:
@@ -85,8 +83,8 @@ async def test_no_more_than_a_tenth_of_a_pool_a_second_begins_to_read_from_the_c
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_each_event_comes_once_however_often_followers_change_servers_in_a_burst(seed: int) -> None:
-    """From leaders to the cloud and back, and between leaders, while fifty events come in a second."""
+async def test_each_event_arrives_once_while_followers_switch_servers_in_a_burst(seed: int) -> None:
+    """The followers switch between leaders and the cloud while fifty events arrive in a second."""
 
     async def _burst(pool: Pool) -> None:
         while True:
@@ -94,7 +92,7 @@ async def test_each_event_comes_once_however_often_followers_change_servers_in_a
             pool.publish()
 
     class Heard:
-        """The versions of all changes of a store, in their order."""
+        """Record the versions of a store's changes in order."""
 
         def __init__(self, store: Store) -> None:
             self.versions: list[int] = []
@@ -104,7 +102,7 @@ async def test_each_event_comes_once_however_often_followers_change_servers_in_a
             self.versions.append(change.version)
 
         def advanced(self) -> None:
-            """There is nothing to hear."""
+            """Ignore bookmarks."""
 
         def restarted(self) -> None:
             raise AssertionError("versions went backwards")
@@ -116,7 +114,7 @@ async def test_each_event_comes_once_however_often_followers_change_servers_in_a
         pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
 
     def mend(pool: Pool) -> None:
-        """Mend the link. Data that waits in a broken connection is lost with it."""
+        """Repair the link; data pending in a broken connection is lost."""
         for server in (pool.leading, pool.leading_next):
             server.link, server.oldest = Link.UP, 0
             server.cut()
@@ -146,7 +144,7 @@ async def test_each_event_comes_once_however_often_followers_change_servers_in_a
 
 
 async def test_a_restarted_leader_serves_all_followers_before_their_cloud_slots() -> None:
-    """A follower that waits for its slot goes back to its leader as soon as the leader answers."""
+    """A follower that waits for its cloud slot returns to its leader as soon as the leader responds."""
     async with pool_of(SIZE) as pool:
         pool.leading.fail(Link.REFUSED)
         pool.leading.link = Link.UP
@@ -155,7 +153,7 @@ async def test_a_restarted_leader_serves_all_followers_before_their_cloud_slots(
         assert pool.are_current
 
 
-async def test_a_cloud_that_comes_back_sees_no_more_of_a_pool_without_a_leader() -> None:
+async def test_a_recovered_cloud_gets_spread_reads_from_a_pool_without_a_leader() -> None:
     async with pool_of(SIZE) as pool:
         pool.lose_the_cloud()
         pool.leading.fail(Link.REFUSED)
@@ -183,7 +181,7 @@ async def test_followers_return_to_a_leader_spread_over_time_without_reading_the
         assert pool.are_current
 
 
-async def test_a_leader_that_is_elected_gets_all_followers_and_the_cloud_none() -> None:
+async def test_a_newly_elected_leader_gets_all_followers_and_the_cloud_none() -> None:
     async with pool_of(SIZE) as pool:
         lists = pool.lists
         pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
@@ -197,12 +195,12 @@ async def test_a_leader_that_is_elected_gets_all_followers_and_the_cloud_none() 
 
 @pytest.mark.parametrize("knows", [True, False])
 async def test_a_pool_without_a_leader_reads_the_cloud_spread_over_slots(knows: bool) -> None:
-    """After a power cut all nodes start at once, with the ConfigMap on their disks or without."""
+    """After a power cut all nodes start at once, with or without the ConfigMap on disk."""
     pool = Pool(SIZE)
     pool.leading.fail(Link.REFUSED)
     if knows:
         pool.elect(Role.FOLLOWER, pool.config)
-    # How many of those do that do not know each other: each has its turn by its own name.
+    # The maximum for nodes that do not know each other: each has a slot by its own name.
     a_second_by_chance = 10
     async with started(pool):
         await asyncio.sleep(ROLE_TIMEOUT + SPREAD + 1.0)
@@ -212,20 +210,20 @@ async def test_a_pool_without_a_leader_reads_the_cloud_spread_over_slots(knows: 
 
 
 @pytest.mark.parametrize("leader_notices", [0.5, 8.0])
-async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_restored_one(
+async def test_after_a_restore_reads_are_spread_and_every_copy_is_the_restored_one(
     leader_notices: float,
 ) -> None:
-    """Each node detects the restore by one source, and then requests all others."""
+    """Each node detects the restore by one source, and then lists its other sources again."""
 
     async def notice(pool: Pool, within: float) -> None:
-        """Let one node after another detect the restored cloud by one source."""
+        """Let one node after another detect the restore by one source."""
         for each in pool.followers:
             each.reflector.verify()
             await asyncio.sleep(within / SIZE)
 
     async with pool_of(SIZE) as pool:
         pool.restore(FIRST_VERSION // 2)
-        pool.leading.version += 1  # what the backup has not
+        pool.leading.version += 1  # changes that the backup lacks
         noticing = asyncio.create_task(notice(pool, 3.0))
         await asyncio.sleep(leader_notices)
         pool.leading.restart(pool.version)
@@ -238,7 +236,7 @@ async def test_a_restored_cloud_sees_no_more_of_a_pool_and_every_copy_is_the_res
 
 
 async def test_future_versions_of_a_leader_do_not_hide_events_of_the_cloud() -> None:
-    """A kube-apiserver takes a watch from a version that it has not reached, and is silent."""
+    """kube-apiserver accepts a watch from a future version, and sends nothing."""
     async with pool_of(SIZE) as pool:
         pool.leading.publish(10 * FIRST_VERSION)
         await asyncio.sleep(1.0)

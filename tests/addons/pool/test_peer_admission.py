@@ -1,4 +1,4 @@
-"""Admission at the peer port: permitted nodes, and their handshakes."""
+"""Admission at the peer port: the admitted nodes, and their TLS handshakes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.cloud.pki import Authority, Credential
 AUTHORITY, FOREIGN, CLIENTS = Authority(), Authority("foreign CA"), Authority("client CA")
 
 
-class Door:
-    """An admission, and connections to it."""
+class AdmissionScene:
+    """An admission with connections to it."""
 
     def __init__(self, folder: Path) -> None:
         self.certificate: Certificate | None = own_certificate(folder, ["127.0.0.1"])
@@ -47,29 +47,29 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Door:
-    return Door(tmp_path)
+def scene(tmp_path: Path) -> AdmissionScene:
+    return AdmissionScene(tmp_path)
 
 
-def test_a_node_of_the_pool_is_admitted_as_long_as_it_is_one(door: Door) -> None:
-    door.connect("one", AUTHORITY.issue_node("a"))
-    assert door.admission.admit("one", [("Accept", "*/*")], "10.0.0.1") == "a"
-    door.members = frozenset({"b"})
+def test_a_node_is_admitted_as_long_as_it_is_a_member_of_the_pool(scene: AdmissionScene) -> None:
+    scene.connect("one", AUTHORITY.issue_node("a"))
+    assert scene.admission.admit("one", [("Accept", "*/*")], "10.0.0.1") == "a"
+    scene.members = frozenset({"b"})
     with refuses(403):
-        door.admission.admit("one", [], "10.0.0.1")
-    door.members = None
+        scene.admission.admit("one", [], "10.0.0.1")
+    scene.members = None
     with refuses(503):
-        door.admission.admit("one", [], "10.0.0.1")
+        scene.admission.admit("one", [], "10.0.0.1")
 
 
-def test_an_admitted_node_announces_its_peer_port(door: Door) -> None:
-    door.connect("one", AUTHORITY.issue_node("a"))
-    door.connect("two", AUTHORITY.issue_node("c"))
-    door.admission.admit("one", [("X-Edgehub-Peer", "::")], "10.0.0.1")
+def test_an_admitted_node_announces_its_peer_port(scene: AdmissionScene) -> None:
+    scene.connect("one", AUTHORITY.issue_node("a"))
+    scene.connect("two", AUTHORITY.issue_node("c"))
+    scene.admission.admit("one", [("X-Edgehub-Peer", "::")], "10.0.0.1")
     with pytest.raises(StatusError):
-        door.admission.admit("two", [("X-Edgehub-Peer", "10.0.0.3")], "10.0.0.3")
-    assert door.admission.deputies.named(["a", "c"]) == "a/10.0.0.1"
-    assert door.admission.lenders.named(["a", "c"]) == "", (
+        scene.admission.admit("two", [("X-Edgehub-Peer", "10.0.0.3")], "10.0.0.3")
+    assert scene.admission.deputies.named(["a", "c"]) == "a/10.0.0.1"
+    assert scene.admission.lenders.named(["a", "c"]) == "", (
         "it has not said that it lends its way to the cloud"
     )
 
@@ -92,36 +92,41 @@ def test_an_admitted_node_announces_its_peer_port(door: Door) -> None:
     ],
 )
 def test_callers_without_membership_in_the_pool_are_refused(
-    door: Door, credential: Credential | None, headers: list[tuple[str, str]], code: int, reason: str
+    scene: AdmissionScene,
+    credential: Credential | None,
+    headers: list[tuple[str, str]],
+    code: int,
+    reason: str,
 ) -> None:
     def refused(reason: str) -> float:
         return metrics.REGISTRY.get_sample_value("edgehub_peer_refused_total", {"reason": reason}) or 0.0
 
-    door.connect("one", credential)
+    scene.connect("one", credential)
     before = refused(reason)
     with refuses(code):
-        door.admission.admit("one", headers, "10.0.0.1")
+        scene.admission.admit("one", headers, "10.0.0.1")
     assert refused(reason) == before + 1
 
 
-def test_a_connection_that_has_ended_is_forgotten(door: Door) -> None:
-    door.connect("one", AUTHORITY.issue_node("a"))
-    door.admission.disconnected("one")
+def test_a_closed_connection_is_removed(scene: AdmissionScene) -> None:
+    scene.connect("one", AUTHORITY.issue_node("a"))
+    scene.admission.disconnected("one")
     with pytest.raises(StatusError):
-        door.admission.admit("one", [], "10.0.0.1")
+        scene.admission.admit("one", [], "10.0.0.1")
 
 
-def test_without_a_certificate_no_handshake_begins(door: Door) -> None:
-    door.certificate = None
+def test_no_handshake_begins_without_a_certificate(scene: AdmissionScene) -> None:
+    scene.certificate = None
     with pytest.raises(RuntimeError):
-        door.admission.server_side()
+        scene.admission.server_side()
 
 
 LEADER = Server("https", "10.0.0.1", 10269, "a")
 
 
 def connect(folder: Path, shown: Credential, others: list[x509.Certificate] | None = None) -> SSL.Connection:
-    """The leader's end of a handshake with a follower of node b; OpenSSL.SSL.Error where the follower gives up."""
+    """Complete the leader's side of a handshake with a follower on node b; OpenSSL.SSL.Error if the follower
+    refuses."""
     own = AUTHORITY.issue_node("b")
     user = User(DataOrFile(own.certificate), DataOrFile(own.key))
     credentials = Credentials(Cluster(authority=DataOrFile(AUTHORITY.certificate)), user)
@@ -141,7 +146,7 @@ def connect(folder: Path, shown: Credential, others: list[x509.Certificate] | No
         lambda: AUTHORITY.issue_server("system:node:a", ["10.9.9.9"], ["system:nodes"]),
     ],
 )
-def test_a_leader_is_its_address_its_name_or_its_node(
+def test_a_leaders_certificate_names_its_address_its_name_or_its_node(
     issue: Callable[[], Credential], tmp_path: Path
 ) -> None:
     server = connect(tmp_path, issue())
@@ -159,7 +164,7 @@ def test_a_leader_is_its_address_its_name_or_its_node(
         lambda: AUTHORITY.issue_server("system:node:a", ["c"]),
         lambda: FOREIGN.issue_server("whoever", ["10.0.0.1"]),
         lambda: CLIENTS.issue_server("whoever", ["10.0.0.1"]),
-        # A client certificate of the node is none for a server.
+        # A client certificate of the node is not valid for a server.
         lambda: AUTHORITY.issue_node("a"),
     ],
 )
@@ -168,7 +173,7 @@ def test_a_foreign_certificate_fails_the_handshake(issue: Callable[[], Credentia
         connect(tmp_path, issue())
 
 
-def test_the_cas_that_the_cluster_publishes_count_too(tmp_path: Path) -> None:
+def test_the_cas_that_the_cluster_publishes_are_trusted_too(tmp_path: Path) -> None:
     published = [x509.load_pem_x509_certificate(CLIENTS.certificate)]
     leader = CLIENTS.issue_server("whoever", ["10.0.0.1"])
     assert is_verified(connect(tmp_path, leader, published))
@@ -183,7 +188,7 @@ def test_the_cas_that_the_cluster_publishes_count_too(tmp_path: Path) -> None:
         ("relay.example", ["10.0.0.9"], False),
     ],
 )
-def test_a_relay_is_its_name_or_its_address(host: str, names: list[str], good: bool) -> None:
+def test_a_relays_certificate_names_its_name_or_its_address(host: str, names: list[str], good: bool) -> None:
     (relay,) = parse_relays(f"https://{host}:10269")
     shown = x509.load_pem_x509_certificate(AUTHORITY.issue_server("whoever", names).certificate)
     assert is_hub_of(shown, relay) is good

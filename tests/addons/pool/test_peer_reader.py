@@ -26,7 +26,7 @@ def leader(node: str) -> PeerHub:
 
 
 class Leaders:
-    """A chooser with leaders a and b, in this order, and behind them the cloud."""
+    """A chooser that returns leaders a and b in this order, then the cloud."""
 
     def __init__(self) -> None:
         self.order = [leader("a"), leader("b")]
@@ -56,17 +56,17 @@ class Leaders:
 
 
 class Scene:
-    """A reader at version 7, and what each server answers: an error, or whatever else is a good answer."""
+    """A reader at version 7, and each server's response: an error, or any value for success."""
 
     def __init__(self, **errors: Exception) -> None:
         self.chooser = Leaders()
         self.errors = errors
         self.version = 7
         self.behind = ""
-        """A leader that takes each watch, and has not reached the version of any."""
+        """A leader that accepts each watch although it has not reached the requested version."""
         self.client = ScriptedClient(self._answer)
         self.reader = PeerReader(SERVICES, self.client, self.chooser, lambda: self.version)
-        self.reader.peer = self.chooser.order[0]  # it was asked for the store's list
+        self.reader.peer = self.chooser.order[0]  # the cloud was asked for the store's list
 
     def _answer(self, asked: Asked) -> Any:
         name = next((each.node for each in self.chooser.order if str(each.server) == asked.server), "cloud")
@@ -81,7 +81,7 @@ class Scene:
         return answer.body
 
     async def watch(self, error: Exception | None = None) -> bytes:
-        """The first piece of a watch; `error` is what its reader finds in it."""
+        """Return the first piece of a watch; `error` is raised while it is read."""
         async with self.reader.watch(PATH, query={"resourceVersion": "7"}, accept="", timeout=9.0) as stream:
             async for piece in stream.chunks:
                 if error is not None:
@@ -90,7 +90,7 @@ class Scene:
         raise AssertionError("no piece came")
 
     async def followed(self) -> bytes:
-        """Like `watch`, by a reflector's rule: the server that a watch moves to proves its history first."""
+        """Like `watch`, through a reflector: a new server must first verify its history."""
         try:
             return await self.watch()
         except Switched:
@@ -102,7 +102,7 @@ async def _pieces(name: str) -> AsyncIterator[bytes]:
     yield name.encode()
 
 
-async def test_a_list_at_a_leader_is_one_page_and_not_older_than_the_store() -> None:
+async def test_a_list_from_a_leader_is_one_page_and_not_older_than_the_store() -> None:
     scene = Scene()
     assert await scene.list() == b'{"from":"a"}'
     assert scene.client.asked[0].query == {"resourceVersion": "7", "resourceVersionMatch": "NotOlderThan"}
@@ -121,26 +121,26 @@ async def test_a_failed_list_is_read_from_the_next_leader_and_then_from_the_clou
     assert scene.chooser.read == ["a", "b", "cloud"]
 
 
-async def test_the_next_page_of_the_clouds_list_is_the_clouds() -> None:
+async def test_the_next_page_of_a_list_is_read_from_the_same_server() -> None:
     scene = Scene()
     assert await scene.list(**{"continue": "more"}) == b'{"from":"cloud"}'
 
 
-async def test_the_clouds_own_refusal_is_handed_on() -> None:
+async def test_the_clouds_refusal_is_raised_to_the_source() -> None:
     scene = Scene(a=Unreachable("refused"), b=Unreachable("refused"), cloud=forbidden("no"))
     with pytest.raises(StatusError):
         await scene.list()
 
 
 @pytest.mark.parametrize("fault", FAULTS[:3])
-async def test_a_watch_opens_at_the_next_server(fault: Exception) -> None:
+async def test_a_watch_that_a_leader_refuses_opens_at_the_next_server(fault: Exception) -> None:
     assert await Scene(a=fault).followed() == b"b"
     with pytest.raises(Switched):
         await Scene(a=fault, b=fault).watch()
 
 
-async def test_a_leader_that_is_no_hub_of_ours_and_behind_is_left() -> None:
-    """A YurtHub takes a watch from a version that it has not reached, and is silent."""
+async def test_a_yurthub_leader_behind_the_requested_version_is_left() -> None:
+    """A YurtHub accepts a watch from a future version, and sends nothing."""
     scene = Scene()
     scene.behind = "a"
     assert await scene.followed() == b"b"
@@ -155,10 +155,10 @@ async def test_a_leader_that_is_no_hub_of_ours_and_behind_is_left() -> None:
         (expired("too old"), []),
     ],
 )
-async def test_a_watch_that_ends_in_a_fault_continues_elsewhere_at_once(
+async def test_a_watch_that_ends_with_an_error_continues_at_another_server_at_once(
     fault: Exception, failed: list[str]
 ) -> None:
-    """A history that is too short may show in the stream, and is no failure."""
+    """A 410 in the stream does not count as a failure of the leader."""
     scene = Scene()
     with pytest.raises(Switched):
         await scene.watch(fault)
@@ -166,7 +166,7 @@ async def test_a_watch_that_ends_in_a_fault_continues_elsewhere_at_once(
     assert await scene.followed() == b"b"
 
 
-async def test_a_leader_with_a_short_history_is_left_until_the_store_has_moved_on() -> None:
+async def test_a_leader_with_a_short_history_is_skipped_until_the_store_has_advanced() -> None:
     scene = Scene(a=expired("too old"))
     assert await scene.followed() == b"b"
     assert not scene.chooser.failures
@@ -176,8 +176,8 @@ async def test_a_leader_with_a_short_history_is_left_until_the_store_has_moved_o
     assert await scene.followed() == b"a"
 
 
-async def test_a_leader_that_did_not_list_proves_its_history_before_it_is_watched() -> None:
-    """The new leader may know of a restore that the leader which listed did not."""
+async def test_a_leader_is_watched_only_after_its_history_is_verified() -> None:
+    """It may know of a restore that the leader which listed did not know of."""
     scene = Scene()
     assert await scene.list() == b'{"from":"a"}'
     scene.chooser.order.reverse()
@@ -196,7 +196,7 @@ async def test_a_source_follows_the_leader_that_it_listed_from() -> None:
     assert await scene.watch() == b"a"
 
 
-async def test_names_prove_the_history_of_the_server_that_is_watched_next() -> None:
+async def test_object_names_verify_the_history_of_the_next_server() -> None:
     scene = Scene(a=expired("too old"))
     assert await scene.followed() == b"b"
     scene.errors.clear()
@@ -206,7 +206,7 @@ async def test_names_prove_the_history_of_the_server_that_is_watched_next() -> N
     assert not scene.reader.resumes
 
 
-async def test_without_a_longer_history_at_any_peer_the_source_lists_again() -> None:
+async def test_a_source_lists_again_if_no_peer_has_a_longer_history() -> None:
     scene = Scene(a=expired("too old"), b=expired("too old"))
     scene.chooser.cloud_is_up = False
     with refuses(410):
@@ -216,7 +216,7 @@ async def test_without_a_longer_history_at_any_peer_the_source_lists_again() -> 
 
 
 async def test_the_history_of_the_cloud_is_verified_after_a_leader() -> None:
-    """Versions may be from a cloud before its restore, or a leader has made them up."""
+    """The leader's versions may be from before a restore of the cloud, or invented."""
     scene = Scene()
     assert await scene.watch() == b"a"
     scene.chooser.order.clear()
@@ -227,7 +227,7 @@ async def test_the_history_of_the_cloud_is_verified_after_a_leader() -> None:
     assert await scene.watch() == b"cloud"
 
 
-async def test_after_a_list_of_the_cloud_there_is_nothing_to_prove() -> None:
+async def test_after_a_list_from_the_cloud_no_verification_is_needed() -> None:
     scene = Scene()
     assert await scene.watch() == b"a"
     scene.chooser.order.clear()
@@ -242,7 +242,7 @@ async def test_a_reader_that_never_left_the_cloud_returns_without_verification()
 
 
 @pytest.mark.parametrize(("server", "is_elsewhere"), [("", True), ("a", True), ("cloud", False)])
-def test_whether_a_reader_is_at_the_cloud(server: str, is_elsewhere: bool) -> None:
+def test_the_reader_reports_if_it_reads_from_the_cloud(server: str, is_elsewhere: bool) -> None:
     reader = Scene().reader
     reader.peer, reader.server = None, server
     assert reader.is_elsewhere is is_elsewhere

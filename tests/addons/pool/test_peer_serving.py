@@ -1,4 +1,4 @@
-"""A leader's answers at its peer port: its own copy, unfiltered, at the cloud's versions."""
+"""A leader's responses at its peer port: its own copy, unfiltered, at the cloud's versions."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.cloud.scriptable.request_log import matching
 SERVICES = "/api/v1/services"
 SERVICES_SOURCE = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
 PATIENCE = 20.0
-"""Seconds to the first copy, which takes some milliseconds."""
+"""Seconds until the first copy, which takes milliseconds."""
 
 
 class Leader:
-    """A hub's parts and its peer port, without the door."""
+    """The parts of a hub and its peer port, without admission."""
 
     def __init__(self, parts: HubWorld) -> None:
         self.parts = parts
@@ -79,8 +79,8 @@ class Leader:
             return await response.status, json.loads(await response.read_body())
 
 
-def make(cloud: ScriptableCloud, name: str) -> None:
-    """A Service that a filter could hide."""
+def create_service(cloud: ScriptableCloud, name: str) -> None:
+    """Create a Service that a filter could hide."""
     metadata = {"name": name, "namespace": "default"}
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
     cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
@@ -93,13 +93,13 @@ async def leader(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Leader]:
     async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
         cloud.access.tokens[HUB_TOKEN] = User("hub")
         for name in ("one", "two"):
-            make(cloud, name)
+            create_service(cloud, name)
         await parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE).ready(PATIENCE)
         yield Leader(parts)
 
 
 async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: Leader) -> None:
-    # kube-proxy would not see Services of type LoadBalancer; peers see the cloud's objects.
+    # kube-proxy would not see Services of type LoadBalancer; peers get the cloud's objects.
     leader.parts.set_rules({"filter_discardcloudservice": "*/services"})
     code, found = await leader.ask(f"{SERVICES}?resourceVersion=0")
     assert code == 200, found
@@ -110,17 +110,17 @@ async def test_a_follower_lists_and_watches_the_leaders_copy_unfiltered(leader: 
         assert leader.serving.watchers() == {"n2": 1}
         labels = {"resource": "services"}
         assert metrics.REGISTRY.get_sample_value("edgehub_peer_watchers", labels) == 1
-        make(leader.parts.cloud, "three")
+        create_service(leader.parts.cloud, "three")
         assert await watching.event() == ("ADDED", "three")
         leader.serving.keep_only(lambda node, _: node != "n2")
         assert await watching.until_end() == []
     assert not leader.serving.watchers()
 
 
-async def test_a_watch_of_objects_ends_soon_and_one_of_differences_continues(
+async def test_a_plain_watch_ends_soon_and_a_watch_of_differences_continues(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A YurtHub looks for the leader when it opens a watch again, and no sooner."""
+    """A YurtHub looks for the current leader only when it opens a watch."""
     monkeypatch.setattr("addons.pool.peer_serving.PLAIN_WATCH", 1)
     version = (await leader.ask(f"{SERVICES}?resourceVersion=0"))[1]["metadata"]["resourceVersion"]
     target = f"{SERVICES}?watch=true&resourceVersion={version}&timeoutSeconds=427"
@@ -130,14 +130,14 @@ async def test_a_watch_of_objects_ends_soon_and_one_of_differences_continues(
         leader.open(target) as plain,
     ):
         assert await plain.read_body() == b""
-        make(leader.parts.cloud, "three")
+        create_service(leader.parts.cloud, "three")
         assert await of_hub.next_piece()
 
 
-async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_any_event(
+async def test_a_watch_from_a_list_version_newer_than_any_event_is_accepted(
     leader: Leader,
 ) -> None:
-    """A list without a version has the cloud's newest one, which may be of another resource."""
+    """A list without a version has the cloud's newest one, which may belong to a change of another resource."""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}}
     leader.parts.cloud.store.create(config_map)
     code, found = await leader.ask(SERVICES)
@@ -147,13 +147,13 @@ async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_
     async with leader.open(f"{SERVICES}?watch=true&resourceVersion={version}") as response:
         assert await response.status == 200
         watching = Watching(response)
-        make(leader.parts.cloud, "three")
+        create_service(leader.parts.cloud, "three")
         assert await watching.event() == ("ADDED", "three")
         leader.serving.keep_only(lambda node, _: node != "n2")
         assert await watching.until_end() == []
 
 
-async def test_nodes_are_served_as_metadata_alone(leader: Leader) -> None:
+async def test_nodes_are_served_only_as_metadata(leader: Leader) -> None:
     leader.parts.cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
     leader.parts.set_rules({"pool_resources": "/v1/nodes"})
     nodes = "/api/v1/nodes?resourceVersion=0"
@@ -167,7 +167,7 @@ async def test_nodes_are_served_as_metadata_alone(leader: Leader) -> None:
         await leader.ask(nodes)
 
 
-async def test_a_watch_list_begins_with_the_state(leader: Leader) -> None:
+async def test_a_watchlist_begins_with_the_initial_events(leader: Leader) -> None:
     query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     async with leader.open(f"{SERVICES}?{query}") as response:
         watching = Watching(response)
@@ -177,10 +177,10 @@ async def test_a_watch_list_begins_with_the_state(leader: Leader) -> None:
         await watching.until_end()
 
 
-async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
+async def test_a_node_that_leaves_the_pool_while_its_request_waits_gets_no_watch(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node was admitted, and then the leader waited for the version that it named."""
+    """The node was admitted, then the leader waited for the requested version."""
     monkeypatch.setattr("addons.pool.peer_serving.FUTURE_WAIT", PATIENCE)
     version = leader.parts.cloud.store.version + 1
 
@@ -194,14 +194,14 @@ async def test_a_node_that_leaves_while_its_request_waits_gets_no_watch(
     source = leader.parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE)
     await until(lambda: source.users, PATIENCE)
     leader.serving.keep_only(lambda node, _: node != "n2")
-    make(leader.parts.cloud, "three")
+    create_service(leader.parts.cloud, "three")
     async with asyncio.timeout(PATIENCE):
         await asked
     await until(lambda: not leader.serving.watchers(), PATIENCE)
 
 
 async def test_requests_of_a_node_are_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader sends each event to each watch. Another node has requests of its own."""
+    """A leader sends each event to each watch. Each node has its own bound."""
     monkeypatch.setattr("addons.pool.peer_serving.MAX_REQUESTS_PER_NODE", 2)
     before = refused("too many")
     watch = f"{SERVICES}?watch=true&resourceVersion=0"
@@ -246,7 +246,7 @@ async def test_refusals_are_counted(leader: Leader, target: str, code: int, reas
     assert refused(reason) == before + 1
 
 
-async def test_a_probe_is_no_refusal(leader: Leader) -> None:
+async def test_a_probe_is_not_counted_as_a_refusal(leader: Leader) -> None:
     before = refused("path")
     assert (await leader.ask("/livez"))[0] == 404
     assert refused("path") == before
@@ -257,7 +257,7 @@ async def test_a_hub_that_does_not_lead_serves_nothing(leader: Leader) -> None:
     assert (await leader.ask(SERVICES))[0] == 503
 
 
-async def test_discovery_is_served_as_the_cloud_gave_it_and_is_missing_until_then(leader: Leader) -> None:
+async def test_discovery_is_served_unchanged_and_is_missing_until_cached(leader: Leader) -> None:
     before = refused("path")
     assert (await leader.ask("/version"))[0] == 404
     leader.discovered["/version"] = Answer(b'{"major": "1"}', {"Content-Type": "application/json"})
@@ -267,7 +267,7 @@ async def test_discovery_is_served_as_the_cloud_gave_it_and_is_missing_until_the
     assert refused("path") == before
 
 
-async def test_the_clouds_refusal_of_the_leader_is_none_of_the_follower(leader: Leader) -> None:
+async def test_the_clouds_refusal_of_a_leader_is_503_for_a_follower(leader: Leader) -> None:
     leader.shared.add("endpoints")
     leader.parts.cloud.faults.add(Refuse(403), times=None, when=matching(resource="endpoints"))
     assert (await leader.ask("/api/v1/endpoints?resourceVersion=0"))[0] == 503

@@ -50,7 +50,7 @@ A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
 
 
 class Facts:
-    """A pool as a test says that it is."""
+    """Facts of a pool that the test sets."""
 
     name = "p1"
     is_known = False
@@ -66,7 +66,7 @@ class Facts:
         await asyncio.Event().wait()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no source is open."""
 
     def shares(self, type_: ResourceType) -> bool:
         return self.config.shares(type_)
@@ -75,7 +75,7 @@ class Facts:
         return node in self.members if self.members is not None else None
 
     def say(self, *leaders: LeaderHub, members: str = "a b") -> None:
-        """The pool shares services, with these leaders and members."""
+        """Set the leaders and members of the pool, which shares services."""
         self.config, self.members = (
             PoolConfig(leaders, (SERVICES,), is_shared=True),
             frozenset(members.split()),
@@ -84,7 +84,7 @@ class Facts:
         self._changed()
 
 
-class Given:
+class GivenCertificate:
     def __init__(self) -> None:
         self.current: Certificate | None = None
         self.wanted = False
@@ -106,7 +106,7 @@ class Hub:
 
     def __init__(self, parts: HubWorld) -> None:
         self.parts = parts
-        self.facts, self.certificate = Facts(), Given()
+        self.facts, self.certificate = Facts(), GivenCertificate()
         self.port: list[bool] = []
         self.port_error: OSError | None = None
         self.is_up, self.changed = True, Notifier()
@@ -130,7 +130,7 @@ class Hub:
         self.pool = Pool(facts, parts.sources, selector, port, link)
 
     def _answer(self, asked: Asked) -> Any:
-        """A leader's answer to a probe, with the deputies that it names; and the cloud's to an announcement."""
+        """Answer a probe as a leader that names deputies, and an announcement as the cloud."""
         if asked.path == PEER_PROBE_PATH:
             return RawResponse(404, {DEPUTIES_HEADER: self.deputies}, b"")
         return {}
@@ -152,12 +152,12 @@ async def hub() -> AsyncIterator[Hub]:
         made.pool.close()
 
 
-def give(hub: Hub, folder: Path) -> None:
+def set_certificate(hub: Hub, folder: Path) -> None:
     hub.certificate.current = own_certificate(folder, ["10.0.0.1"])
     hub.certificate.changed()
 
 
-async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub: Hub, tmp_path: Path) -> None:
+async def test_a_leader_is_a_follower_until_it_has_a_certificate(hub: Hub, tmp_path: Path) -> None:
     def shown_role() -> list[str]:
         value = metrics.REGISTRY.get_sample_value
         return [role for role in Role if value("edgehub_pool_role", {"role": role}) == 1]
@@ -168,7 +168,7 @@ async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub:
     assert hub.certificate.wanted
     assert hub.pool.describe()["whyNot"] == "no certificate yet"
     assert not hub.port
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     await until(hub.pool.leads)
     assert hub.port == [True]
     await until(lambda: hub.announced)
@@ -182,7 +182,7 @@ async def test_until_there_is_a_certificate_a_hub_follows_and_then_it_leads(hub:
 
 
 async def test_a_leader_holds_sources_of_shared_resources(hub: Hub, tmp_path: Path) -> None:
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     hub.facts.say(A)
     await until(lambda: [each for each in hub.parts.sources if PEER_KEY in each.views])
     (source,) = hub.parts.sources
@@ -196,7 +196,7 @@ async def test_a_deputy_serves_the_pool_and_holds_sources_of_shared_resources(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     hub.facts.say(B)
     await until(lambda: hub.port)
     assert not hub.pool.selector.serves
@@ -208,15 +208,15 @@ async def test_a_deputy_serves_the_pool_and_holds_sources_of_shared_resources(
     await until(lambda: [each.users for each in hub.parts.sources] == [1])
     assert DEPUTIES_HEADER not in hub.pool.headers()
     assert caplog.messages.count("pool p1: this hub is a deputy") == 1
-    # The leader names it no longer.
+    # The leader no longer names it as a deputy.
     hub.deputies = ""
     hub.pool.selector.peers._take(leader, PeerAnswer())
     await until(lambda: [each.users for each in hub.parts.sources] == [0])
     assert not hub.pool.selector.serves
 
 
-async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Path) -> None:
-    give(hub, tmp_path)
+async def test_a_leader_names_its_deputies_in_each_response(hub: Hub, tmp_path: Path) -> None:
+    set_certificate(hub, tmp_path)
     hub.facts.say(A)
     await until(hub.pool.leads)
     hub.pool.port.admission.deputies.announce("b", "10.0.0.2", "10.0.0.9")
@@ -226,8 +226,8 @@ async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Pa
     assert hub.pool.headers() == {AGE_HEADER: "0"}
 
 
-async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path) -> None:
-    give(hub, tmp_path)
+async def test_a_pool_that_shares_nothing_opens_no_peer_port(hub: Hub, tmp_path: Path) -> None:
+    set_certificate(hub, tmp_path)
     hub.facts.say(A)
     await until(hub.pool.leads)
     hub.facts.config = NO_POOL
@@ -245,9 +245,9 @@ def announced(hub: Hub) -> list[str]:
 async def test_a_peer_port_that_fails_to_open_is_reported_and_announced_as_closed(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An earlier process may have announced it."""
+    """An earlier process may have announced the port."""
     hub.port_error = OSError(98, "hub_peer_port: cannot listen on 10269: Address already in use")
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     hub.facts.say(A, B)
     await until(lambda: announced(hub) == ["0"])
     assert hub.pool.role is Role.FOLLOWER
@@ -259,7 +259,7 @@ async def test_a_peer_port_that_fails_to_open_is_reported_and_announced_as_close
     assert hub.pool.closed() == []
 
 
-async def test_without_a_certificate_nothing_is_announced_and_only_once_it_is_known(
+async def test_the_peer_port_is_announced_only_with_a_certificate_and_a_known_pool(
     hub: Hub, tmp_path: Path
 ) -> None:
     hub.facts.say(A)
@@ -267,7 +267,7 @@ async def test_without_a_certificate_nothing_is_announced_and_only_once_it_is_kn
     assert announced(hub) == [], "the certificate of an earlier process may be on the disk"
     hub.certificate.changed()
     await until(lambda: announced(hub) == ["0"])
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     await until(lambda: announced(hub) == ["0", "10269"])
     assert hub.pool.closed() == []
 
@@ -283,9 +283,9 @@ async def test_a_leader_reports_the_time_without_a_cloud(hub: Hub) -> None:
     await until(lambda: not hub.pool.age())
 
 
-async def test_a_leader_names_lenders_and_borrows_of_those_it_knows(hub: Hub, tmp_path: Path) -> None:
+async def test_a_leader_names_lenders_and_borrows_from_lenders_it_knows(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A, LeaderHub("c", "10.0.0.3"), members="a b c d")
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     await until(hub.pool.leads)
     assert LENDERS_HEADER not in hub.pool.headers()
     hub.pool.port.admission.lenders.announce("b", "10.0.0.2", "10.0.0.9")
@@ -307,7 +307,7 @@ async def test_a_leader_names_lenders_and_borrows_of_those_it_knows(hub: Hub, tm
 async def test_a_hub_lends_its_uplink_while_its_peer_port_is_open(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A)
     assert not hub.lent.has_path
-    give(hub, tmp_path)
+    set_certificate(hub, tmp_path)
     await until(hub.pool.leads)
     assert hub.lent.has_path
     hub.lending.failed("refused")

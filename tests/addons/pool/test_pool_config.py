@@ -1,4 +1,4 @@
-"""The pool's ConfigMap, a node's announcement, and the parts that follow from both."""
+"""The pool's ConfigMap, a node's announcement, and the role of a hub that follows from both."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SERVICES, SLICES = (
 )
 
 
-def test_the_keys_are_openyurts() -> None:
+def test_openyurts_configmap_keys_are_read() -> None:
     config = parse_pool_config(
         {
             **ON,
@@ -94,7 +94,7 @@ def test_the_keys_are_openyurts() -> None:
             {**ON, "hubs": "b/10.0.0.1,x,a/fd00::0:1"},
             PoolConfig(hubs=(LeaderHub("a", "fd00::1"), LeaderHub("b", "10.0.0.1")), is_shared=True),
         ),
-        # A pool never shares Secrets, whatever the ConfigMap says.
+        # A pool never shares Secrets, even if the ConfigMap names them.
         ({**ON, "pool-scoped-metadata": "/v1/secrets,v1/services,a/b/c/d"}, PoolConfig(is_shared=True)),
     ],
 )
@@ -107,14 +107,14 @@ def test_a_malformed_entry_of_the_pool_configuration_is_skipped(
 @pytest.mark.parametrize(
     ("key", "bound", "most"), [("leaders", "leaders", MAX_LEADERS), ("hubs", "hubs of a pool", MAX_HUBS)]
 )
-def test_a_configmap_has_no_more_hubs_than_a_hub_can_ask(key: str, bound: str, most: int) -> None:
+def test_the_number_of_hubs_in_a_configmap_is_bounded(key: str, bound: str, most: int) -> None:
     named = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(10_000))
     before = value_of(metrics.BOUNDS_REACHED.labels(bound))
     assert len(getattr(parse_pool_config({**ON, key: named}), key)) == most
     assert value_of(metrics.BOUNDS_REACHED.labels(bound)) == before + 1
 
 
-def test_without_a_configmap_the_operators_leaders_share_the_default() -> None:
+def test_without_a_configmap_the_operators_leaders_share_the_default_resources() -> None:
     config = first_config([B, A])
     assert config == PoolConfig((A, B), (SERVICES, SLICES), is_shared=True)
     assert first_config([]) == NO_POOL
@@ -137,7 +137,7 @@ A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
         ((B,), True, True, False, Role.NONE),
     ],
 )
-def test_role(
+def test_the_role_follows_from_the_configmap_and_the_node(
     leaders: tuple[LeaderHub, ...], is_shared: bool, can_lead: bool, can_follow: bool, role: Role
 ) -> None:
     config = PoolConfig(leaders, (SERVICES,), is_shared=is_shared)
@@ -152,13 +152,13 @@ def test_a_relay_leads_and_shares_all_that_a_pool_may_share() -> None:
     assert not config.has_deputies
 
 
-def test_no_relay_has_the_name_of_a_node() -> None:
+def test_names_of_relays_are_invalid_as_node_names() -> None:
     (relay,) = parse_relays("https://10.0.0.9:10269")
     assert relay.node == "relay 10.0.0.9:10269"
 
 
 class Node:
-    """The node's annotation in the cloud."""
+    """The annotations of the node in the cloud."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -193,7 +193,9 @@ async def test_the_port_is_announced_and_withdrawn() -> None:
     assert node.writes.empty()
 
 
-async def test_an_announcement_is_repeated_until_the_cloud_takes_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_announcement_is_retried_until_the_cloud_accepts_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
     node = Node()
     node.is_up = False
@@ -211,11 +213,11 @@ async def test_an_announcement_is_repeated_until_the_cloud_takes_it(caplog: pyte
         ({"peer_clients": "nodes", "mode": "cloud", "peer_cert": "/c", "peer_key": "/k"}, StaticCertificate),
     ],
 )
-async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announces_nothing(
+async def test_the_certificate_is_the_operators_or_requested_and_a_relay_announces_nothing(
     given: dict[str, Any], kind: type, tmp_path: Path
 ) -> None:
     async def closed(_wanted: bool) -> None:
-        """The port stays as it is."""
+        """Leave the port as it is."""
 
     settings = replace(parse_settings(values(**given)), state_dir=tmp_path)
     async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:

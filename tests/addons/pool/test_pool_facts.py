@@ -1,4 +1,4 @@
-"""Facts of the pool, read from stores filled by hand, and notifications of their changes."""
+"""Facts of the pool, from stores that the test fills, and notifications of their changes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.objects import obj
 NODE = "n1"
 POOL = POOL_LABEL.replace("/", "__")
 PATIENCE = 20.0
-"""Seconds that a test waits for what takes some milliseconds."""
+"""Seconds that a test waits for an event that takes milliseconds."""
 CONFIG = "metadata.name=leader-hub-p1"
 POOL_OBJECT = "metadata.name=p1"
 CLIENT_CA = "metadata.name=extension-apiserver-authentication"
@@ -45,7 +45,7 @@ def published(version: int, leaders: str = "n2/10.0.0.2") -> Json:
 
 
 class Cluster:
-    """The sources that were opened, by their field selector or resource."""
+    """The opened sources, by their field selector or resource."""
 
     def __init__(self, first: PoolConfig = NO_POOL) -> None:
         self.sources: dict[str, HandSource] = {}
@@ -91,7 +91,7 @@ async def test_a_node_without_a_pool_is_known_to_have_none(cluster: Cluster) -> 
     assert CLIENT_CA not in cluster.sources
 
 
-async def test_the_pool_its_leaders_and_its_members(cluster: Cluster) -> None:
+async def test_the_pool_its_leaders_and_its_members_are_read(cluster: Cluster) -> None:
     await cluster.until(lambda facts: facts.name == "p1")
     assert not cluster.facts.is_known
     cluster.put(CONFIG, "ConfigMap", published(3), version=3)
@@ -106,7 +106,7 @@ async def test_the_pool_its_leaders_and_its_members(cluster: Cluster) -> None:
     await cluster.until(lambda facts: facts.config.leaders == (LeaderHub("n3", "10.0.0.3"),))
 
 
-async def test_without_node_pools_the_members_are_those_of_the_label(cluster: Cluster) -> None:
+async def test_without_node_pools_the_label_defines_the_members(cluster: Cluster) -> None:
     cluster.put(CONFIG, "ConfigMap", published(3), version=3)
     await cluster.until(lambda facts: facts.is_known)
     cluster.source(POOL_OBJECT).reflector.refuse(not_found("nodepools", ""))
@@ -114,14 +114,14 @@ async def test_without_node_pools_the_members_are_those_of_the_label(cluster: Cl
     await cluster.until(lambda facts: facts.members == frozenset({NODE, "n2"}))
 
 
-async def test_a_configmap_that_the_node_may_not_read_is_none(cluster: Cluster) -> None:
+async def test_a_configmap_that_the_node_may_not_read_counts_as_missing(cluster: Cluster) -> None:
     await cluster.until(lambda facts: facts.name == "p1")
     cluster.source(CONFIG).reflector.refuse(forbidden("no"))
     await cluster.until(lambda facts: facts.is_known)
     assert not cluster.facts.config.is_shared
 
 
-async def test_another_pool_has_another_configmap(cluster: Cluster) -> None:
+async def test_a_node_that_changes_its_pool_reads_the_other_pools_configmap(cluster: Cluster) -> None:
     await cluster.until(lambda facts: facts.name == "p1")
     cluster.put(CONFIG, "ConfigMap", published(3), version=3)
     await cluster.until(lambda facts: facts.config.is_shared)
@@ -133,7 +133,7 @@ async def test_another_pool_has_another_configmap(cluster: Cluster) -> None:
     assert not cluster.facts.config.is_shared
 
 
-async def test_the_operators_leaders_count_until_the_configmap_is_known(
+async def test_the_operators_leaders_are_used_until_the_configmap_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool_facts, "STATIC_LEADERS_DELAY", 0.0)
@@ -147,7 +147,7 @@ async def test_the_operators_leaders_count_until_the_configmap_is_known(
         assert made.facts.config == first
         made.put(CONFIG, "ConfigMap", published(3), version=3)
         await made.until(lambda facts: facts.config.leaders == (LeaderHub("n2", "10.0.0.2"),))
-        # In another pool they are no leaders.
+        # In another pool they are not leaders.
         made.put("metadata.name=n1", "Node", node(NODE, 4, **{POOL: "p2"}), version=4)
         await made.until(lambda facts: facts.name == "p2")
         assert not made.facts.config.is_shared
@@ -155,7 +155,7 @@ async def test_the_operators_leaders_count_until_the_configmap_is_known(
     made.inputs.close()
 
 
-async def test_the_client_ca_is_the_published_one(cluster: Cluster) -> None:
+async def test_the_client_ca_is_read_from_the_cluster(cluster: Cluster) -> None:
     cluster.put(CONFIG, "ConfigMap", published(3), version=3)
     await cluster.until(lambda facts: facts.config.is_shared)
     assert cluster.facts.authorities == ()
@@ -166,7 +166,7 @@ async def test_the_client_ca_is_the_published_one(cluster: Cluster) -> None:
     await cluster.until(lambda facts: facts.authorities == ())
 
 
-async def test_a_relay_knows_its_nodes_at_once_and_takes_the_published_client_ca() -> None:
+async def test_a_relay_knows_its_nodes_at_once_and_uses_the_published_client_ca() -> None:
     made = Cluster()
     made.facts = facts = RelayFacts(made.inputs, made._open, "kube-system", "relay-1")
     async with beside(facts.run(made.changes.set)):

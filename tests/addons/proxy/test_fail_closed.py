@@ -1,4 +1,4 @@
-"""Hooks that fail: each kind of them answers a Status or ends the connection, is counted, and lets nothing pass."""
+"""Failing hooks: each kind of hook responds with a Status or closes the connection, is counted, and relays nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.addons.support.hub_of import hub_of
 from tests.addons.support.observed import value_of
 
 MESSAGE = "the secret reason"
-"""The message of an unexpected error: for the log, never for a client."""
+"""The message of an unexpected error: logged, but never sent to a client."""
 
 CHAIN: list[Any] = [part for part, _, _ in hub.order()]
 
@@ -38,7 +38,7 @@ HOOKS = [
 
 
 class Failing:
-    """An addon of which every hook raises what it was given."""
+    """An addon whose hooks all raise the given error."""
 
     name = "failing"
 
@@ -92,7 +92,9 @@ async def test_malformed_requests_are_counted(code: int, counted: int) -> None:
 
 @pytest.mark.parametrize("hook", ["requestheaders", "request", "response"])
 @pytest.mark.parametrize("error", [forbidden("not you"), StatusError(500, "InternalError", "said so")])
-async def test_a_status_error_is_the_answer_and_no_failure(hook: str, error: StatusError) -> None:
+async def test_a_status_error_is_the_response_and_not_counted_as_a_failure(
+    hook: str, error: StatusError
+) -> None:
     flow, before = tflow.tflow(resp=hook == "response"), counted(hook)
     await run(Failing(error), hook, flow)
     assert (status_of(flow)["code"], status_of(flow)["message"]) == (error.code, error.message)
@@ -101,7 +103,7 @@ async def test_a_status_error_is_the_answer_and_no_failure(hook: str, error: Sta
 
 async def test_a_later_addon_cannot_stream_the_upstream_body_after_a_failure() -> None:
     class Streaming:
-        """An addon that has each answer streamed as it comes."""
+        """An addon that enables streaming for each response."""
 
         name = "streaming"
 
@@ -121,7 +123,7 @@ async def test_a_later_addon_cannot_stream_the_upstream_body_after_a_failure() -
 
 
 @pytest.mark.parametrize("hook", ["requestheaders", "request"])
-async def test_nothing_more_is_done_for_a_request_that_has_its_answer(hook: str) -> None:
+async def test_no_further_hook_runs_for_a_request_with_a_response(hook: str) -> None:
     flow = tflow.tflow(resp=http.Response.make(403))
     await run(Failing(RuntimeError(MESSAGE)), hook, flow)
     assert flow.response is not None
@@ -137,7 +139,7 @@ async def test_the_upstream_response_is_dropped_after_a_failure() -> None:
 
 
 @pytest.mark.parametrize("delay", [3, None])
-def test_a_refusal_stops_the_stream_of_the_request(delay: int | None) -> None:
+def test_a_refusal_stops_streaming_of_the_request_body(delay: int | None) -> None:
     flow = tflow.tflow()
     flow.request.stream = True
     refuse(flow, unavailable("later", retry_after=delay))
@@ -147,9 +149,9 @@ def test_a_refusal_stops_the_stream_of_the_request(delay: int | None) -> None:
     assert flow.response.headers.get("Retry-After") == (str(delay) if delay else None)
 
 
-async def test_a_handshake_cannot_succeed() -> None:
+async def test_a_handshake_whose_hook_fails_is_aborted() -> None:
     def shake_hands(one: SSL.Connection, other: SSL.Connection) -> None:
-        """In memory, until both are done or one raises."""
+        """Exchange handshake data in memory until both sides are done or one raises."""
         for _ in range(10):
             for this, that in ((one, other), (other, one)):
                 with contextlib.suppress(SSL.WantReadError):
@@ -168,18 +170,16 @@ async def test_a_handshake_cannot_succeed() -> None:
 
 @pytest.mark.parametrize(("part", "name"), HOOKS)
 def test_every_hook_of_every_part_is_guarded(part: object, name: str) -> None:
-    """A hook of a client's flow or connection without a guard fails open: mitmproxy only logs what it raises.
-
-    A kind of hook that is not among these must be thought of, and the hub's addon does not call it.
-    """
-    # Hooks of the process, not of a client.
+    """mitmproxy only logs an exception of an unguarded hook of a flow or connection, and continues: it fails open. The
+    hub's addon does not call a kind of hook that is missing here."""
+    # Hooks of the process, not of a flow or connection.
     life = ("load", "configure", "running", "done", "add_log", "update")
     assert name in (*FLOW_HOOKS, *CONNECTION_HOOKS, *life)
     assert callable(getattr(hub_of(*CHAIN), name))
 
 
 def broken(part: Any, name: str) -> object:
-    """A part with the hooks of this one, of which the one of this name raises."""
+    """Return a part with the same hooks, of which the named one raises."""
 
     def plain(_: object, data: object) -> None:
         raise RuntimeError(MESSAGE)
@@ -198,7 +198,7 @@ async def test_a_failing_hook_is_a_500_without_details_and_counted_once(
     flow = tflow.tflow(resp=name.startswith("response"))
     before = counted(name, part.name)
     with taddons.context() as context:
-        # As mitmproxy calls it: an exception that got out would only be logged, and the flow would go on.
+        # Called like mitmproxy does, which would only log an exception and continue with the flow.
         await context.master.addons.invoke_addon(hub_of(broken(part, name)), hooks.all_hooks[name](flow))
     assert flow.response is not None
     assert flow.response.status_code == 500
@@ -223,16 +223,14 @@ async def test_a_hook_that_raises_ends_its_connection_and_is_counted_once(part: 
     assert counted(name, part.name) == before + 1
     if name.startswith("tls_start"):
         assert data.ssl_conn is not None
-    elif name.startswith(
-        ("client_", "server_")
-    ):  # too late to end a handshake that is done; see test_identity
+    elif name.startswith(("client_", "server_")):  # after a completed handshake; see test_identity
         error = (server if name.startswith("server_") else client).error
         assert error
         assert MESSAGE not in error
 
 
 async def test_mitmproxy_only_logs_a_hook_that_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """The fact that all this stands on; when it changes, the guard may go."""
+    """The guard exists because of this; if this test fails, the guard may be removed."""
 
     class Naked:
         def requestheaders(self, flow: http.HTTPFlow) -> None:

@@ -1,4 +1,4 @@
-"""A listener of the hub as a mode of mitmproxy, its sockets, and the first layers of a connection."""
+"""A listener of the hub as a proxy mode of mitmproxy, its sockets, and the first layers of a connection."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ ANY = "hub:plain@127.0.0.1:0"
 
 
 @pytest.mark.parametrize("listener", list(Listener))
-def test_a_listener_is_a_mode(listener: Listener) -> None:
+def test_a_listener_is_parsed_as_a_proxy_mode(listener: Listener) -> None:
     client = tflow.tclient_conn()
     client.proxy_mode = ProxyMode.parse(f"hub:{listener}@10.0.0.5:10261")
     assert listener_of(client) is listener
     assert (client.proxy_mode.custom_listen_host, client.proxy_mode.custom_listen_port) == ("10.0.0.5", 10261)
 
 
-def test_a_listener_that_there_is_not_is_refused() -> None:
+def test_an_unknown_listener_is_refused() -> None:
     with pytest.raises(ValueError, match="'other' is not a valid Listener"):
         HubMode.parse("hub:other@1")
 
 
-def test_a_listener_of_mitmproxys_own_is_none_of_the_hubs() -> None:
+def test_a_mode_of_mitmproxy_is_not_a_listener_of_the_hub() -> None:
     assert listener_of(tflow.tclient_conn()) is None
 
 
-def test_any_mitmproxy_reads_a_saved_flow() -> None:
+def test_a_saved_flow_can_be_loaded_by_any_mitmproxy() -> None:
     flow = tflow.tflow()
     flow.client_conn.proxy_mode = HubMode.parse("hub:tls@fd00::5:10268")
     saved = type(flow).from_state(flow.get_state()).client_conn.proxy_mode
@@ -55,7 +55,7 @@ def test_any_mitmproxy_reads_a_saved_flow() -> None:
     assert (saved.custom_listen_host, saved.custom_listen_port) == ("fd00::5", 10268)
 
 
-async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
+async def test_a_loaded_flow_refers_to_the_open_listener_of_its_mode() -> None:
     mode, other = HubMode.parse(ANY), ProxyMode.parse("regular")
     with taddons.context(server := Proxyserver()):
         await open_listeners([ANY])
@@ -71,7 +71,7 @@ async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
 )
 async def test_tls_is_detected_from_the_first_bytes_of_a_client(first: bytes, served: bool) -> None:
     def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:
-        """The handler of this client."""
+        """Return the handler of this client."""
         name = writer.get_extra_info("sockname")
         return next((each for each in server.connections.values() if each.client.peername == name), None)
 
@@ -86,11 +86,12 @@ async def test_tls_is_detected_from_the_first_bytes_of_a_client(first: bytes, se
         await server.servers.update([])
 
 
-async def test_a_handshake_without_end_is_not_collected() -> None:
-    """100 connections without a token took 70 MB in two seconds. Bytes that are no handshake were logged completely."""
+async def test_data_of_an_endless_handshake_is_bounded() -> None:
+    """100 connections without a token once took 70 MB in two seconds, and bytes that are no handshake were logged
+    completely."""
 
     class Faults:
-        """The failed handshakes that the addons were notified of."""
+        """Record the failed handshakes."""
 
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -117,7 +118,7 @@ async def test_a_handshake_without_end_is_not_collected() -> None:
     assert [len(fault) <= LONGEST_FAULT for fault in faults.seen] == [True, True]
 
 
-def test_the_listeners_are_modes_of_the_hub() -> None:
+def test_the_options_make_one_mode_for_each_listener() -> None:
     modes = [HubMode.parse(spec) for spec in listener_specs(parse_settings(values(listen="::1")))]
     assert [each.listener for each in modes] == [Listener.PLAIN, Listener.TLS]
     assert all(each.transport_protocol == "tcp" for each in modes)
@@ -126,7 +127,7 @@ def test_the_listeners_are_modes_of_the_hub() -> None:
 
 
 @pytest.mark.parametrize(("address", "host"), [("", ""), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
-def test_the_peer_port_is_at_its_address(address: str, host: str) -> None:
+def test_the_peer_port_listens_on_the_peer_address(address: str, host: str) -> None:
     peers = HubMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
     assert (peers.custom_listen_host, peers.custom_listen_port) == (host, 10269)
 
@@ -144,7 +145,7 @@ def test_the_peer_port_is_at_its_address(address: str, host: str) -> None:
         ({"pod_address": "10.0.0.9"}, ("10.0.0.9",), ["127.0.0.1"]),
     ],
 )
-def test_a_hub_that_makes_the_address_for_pods_listens_there(
+def test_a_hub_that_adds_the_pod_address_listens_on_it(
     given: dict[str, str], addresses: tuple[str, ...], hosts: list[str]
 ) -> None:
     settings = parse_settings(values(**given))
@@ -182,7 +183,7 @@ async def test_a_used_port_is_an_error_with_its_number_and_no_log_of_mitmproxy(
         taddons.context(server := Proxyserver(), NextLayer()),
         socket.create_server(("127.0.0.1", 0)) as taken,
     ):
-        server.running()  # so that the change of the options starts an update of mitmproxy's own as well
+        server.running()  # the change of the options starts an update by mitmproxy as well
         spec = f"hub:plain@127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="Address already in use") as caught:
             await open_listeners([ANY, spec])

@@ -24,7 +24,7 @@ from tests.addons.support.hub_of import hub_of
 
 
 class Noting:
-    """An addon with an option, which ends the process as soon as it runs."""
+    """An addon with one option, which ends the process as soon as it runs."""
 
     name = "noting"
 
@@ -60,7 +60,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     asyncio.set_event_loop(None)
 
 
-def test_the_one_addon_runs_until_sigterm(home: Path) -> None:
+def test_the_hubs_addon_runs_until_sigterm(home: Path) -> None:
     noting = Noting()
     master.run(addon(noting), {"hub_node": "n1"}, ["rawtcp=false"])
     assert noting.addons_beside == {"proxyserver"}, "the listeners"
@@ -70,7 +70,7 @@ def test_the_one_addon_runs_until_sigterm(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_set_option_overrides_a_given_one() -> None:
+def test_an_option_by_set_overrides_the_flag() -> None:
     noting = Noting()
     given = {"hub_node": "given", "hub_pool": "given", "of_another_program": 1}
     master.run(addon(noting), given, ["hub_node=set"])
@@ -85,13 +85,13 @@ def test_an_unknown_option_is_refused() -> None:
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("name", master.SIZES)
-def test_a_size_that_is_none_is_refused(name: str) -> None:
+def test_an_invalid_size_is_refused(name: str) -> None:
     with pytest.raises(OptionsError, match=f"{name} is a size"):
         master.run(addon(Noting()), {}, [f"{name}=much"])
 
 
-def test_the_layers_options_are_mitmproxys_own() -> None:
-    """`proxyserver` declares them; the hub has other defaults where it needs them."""
+def test_options_of_mitmproxys_layers_have_the_hubs_defaults() -> None:
+    """`proxyserver` declares them; the hub changes some defaults."""
     with taddons.context(Proxyserver()) as context:
         for name, kind, default in master.LAYER_OPTIONS:
             own = context.options._options[name]
@@ -111,7 +111,7 @@ async def test_a_failing_hook_is_logged_and_the_next_hook_runs(caplog: pytest.Lo
 
 
 class Part:
-    """Notes its call, after its own action."""
+    """Record its calls, after running its own action."""
 
     def __init__(self, name: str, calls: list[str], error: Exception | None = None) -> None:
         self.name = name
@@ -165,7 +165,7 @@ def test_the_addon_has_exactly_the_hooks_of_its_parts(calls: list[str]) -> None:
     assert not hasattr(made, "server_connect")
 
 
-async def test_a_refused_request_skips_the_later_parts(calls: list[str]) -> None:
+async def test_a_refused_request_skips_the_remaining_parts(calls: list[str]) -> None:
     made: Any = hub_of(Part("refusing", calls, forbidden("no")), Part("next", calls))
     flow = tflow.tflow()
     await made.requestheaders(flow)
@@ -175,15 +175,15 @@ async def test_a_refused_request_skips_the_later_parts(calls: list[str]) -> None
     assert calls[1:] == ["refusing.response", "next.response"], "each may count what it began"
 
 
-def test_a_refused_option_is_the_callers_to_handle(calls: list[str]) -> None:
+def test_an_options_error_is_raised_to_mitmproxy(calls: list[str]) -> None:
     made = hub_of(Part("refusing", calls, OptionsError("no")), Part("next", calls))
     with pytest.raises(OptionsError):
         made.configure({"hub_node"})
     assert calls == ["refusing.configure"]
 
 
-def test_parts_that_cannot_be_made_end_the_process(caplog: pytest.LogCaptureFixture) -> None:
-    """mitmproxy would log the error, and run on without the hub."""
+def test_a_failure_to_build_the_parts_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    """mitmproxy would log the error and continue without the hub."""
     made = HubAddon(lambda: [1 / 0])
     with taddons.context() as context, pytest.raises(SystemExit) as caught:
         context.master.addons.add(made)
@@ -191,7 +191,7 @@ def test_parts_that_cannot_be_made_end_the_process(caplog: pytest.LogCaptureFixt
     assert "the hub cannot start" in caplog.text
 
 
-def test_each_part_ends(calls: list[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_every_part_is_ended_even_if_one_raises(calls: list[str], caplog: pytest.LogCaptureFixture) -> None:
     hub_of(Part("failing", calls, ValueError("on purpose")), Part("next", calls)).done()
     assert calls == ["failing.done", "next.done"]
     assert "on purpose" in caplog.text

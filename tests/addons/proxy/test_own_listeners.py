@@ -1,4 +1,4 @@
-"""The listeners are the hub's: which changes are refused before anything closes, and what opens again by itself."""
+"""Changes of the hub's listeners: which are refused before anything closes, and which ports reopen by themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.cloud.ports import LOOPBACK, free_port
 
 
 class World:
-    """mitmproxy with its own addon for listeners, and the hub's behind it, as a script is."""
+    """mitmproxy with its own addon for listeners, followed by the hub's, as a script is loaded."""
 
     def __init__(self, server: Proxyserver, own: OwnListeners, options: Options) -> None:
         self.server = server
@@ -82,12 +82,12 @@ async def test_a_change_is_refused_before_anything_closes(
     with pytest.raises(OptionsError, match="the ports of this process are the hub's own"):
         change(world.options)
     for _ in range(10):
-        await asyncio.sleep(0)  # what mitmproxy's own addon has begun
+        await asyncio.sleep(0)  # the update that mitmproxy's own addon has begun
     assert (world.values(), world.listening(), [*world.server.servers]) == (before, opened, instances)
     assert world.options.rawtcp
 
 
-async def test_options_beside_the_listeners_may_be_changed(world: World) -> None:
+async def test_options_that_do_not_affect_listeners_may_be_changed(world: World) -> None:
     world.options.update(rawtcp=False)
     assert not world.options.rawtcp
 
@@ -103,7 +103,8 @@ async def close_the_socket(world: World) -> None:
 
 
 async def reset_all(world: World) -> None:
-    """mitmproxy restores nothing after a refusal, and notifies its own addons with the next change."""
+    """Reset all options: mitmproxy restores nothing after a refusal, and notifies its own addons with the next
+    change."""
     with pytest.raises(OptionsError):
         world.options.reset()
     await world.server.servers.update([])
@@ -131,14 +132,14 @@ async def test_a_listener_on_a_used_port_is_retried_until_it_is_free(
     with socket.create_server((host, port)):
         await until(lambda: "cannot be opened" in caplog.text)
         await until(lambda: value_of(metrics.LISTENERS_CLOSED) == 1)
-        await asyncio.sleep(0.2)  # some looks more
+        await asyncio.sleep(0.2)  # some more checks
     await until(lambda: not world.own.closed())
     await until(lambda: value_of(metrics.LISTENERS_CLOSED) == 0)
     levels = [record.levelno for record in caplog.records if record.name == own_listeners.__name__]
     assert levels == [logging.ERROR, logging.ERROR, logging.WARNING], "each once"
 
 
-async def test_a_listener_closed_by_the_hub_is_not_lost(world: World) -> None:
+async def test_a_listener_closed_by_the_hub_is_not_reopened(world: World) -> None:
     lost = value_of(metrics.LISTENERS_LOST)
     for _ in range(20):
         await world.own.open([])
@@ -148,8 +149,8 @@ async def test_a_listener_closed_by_the_hub_is_not_lost(world: World) -> None:
     assert world.own.closed() == []
 
 
-async def test_mitmproxys_own_start_is_cut_short() -> None:
-    """A script is loaded while mitmproxy opens its own port, which would stay open until the hub's are."""
+async def test_the_port_that_mitmproxy_opens_at_its_start_is_closed() -> None:
+    """A script is loaded while mitmproxy opens its own port, which would stay open until the hub's ports are."""
     taken = socket.create_server((LOOPBACK, 0))
     with taddons.context(server := Proxyserver(), NextLayer()) as context, contextlib.closing(taken):
         context.options.update(mode=[f"regular@{LOOPBACK}:{taken.getsockname()[1]}"])

@@ -1,4 +1,4 @@
-"""No name of mitmproxy's, nor of the libraries that it speaks HTTP with, is replaced by a hub that starts."""
+"""A starting hub replaces no name of mitmproxy or of its HTTP libraries."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ asyncio.run(start())
 @pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside mitmdump"])
 def test_a_start_replaces_no_name(tmp_path: Path, is_alone: bool) -> None:
     def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[str], set[str], set[str]]:
-        """The libraries' modules that a hub has loaded, and the names that it changed or added in these modules."""
+        """Return the library modules that a started hub has loaded, and the names that it changed or added in them."""
         options = {
             "server": False,
             "hub_server": "https://127.0.0.1:1",
@@ -100,7 +100,7 @@ def test_a_start_replaces_no_name(tmp_path: Path, is_alone: bool) -> None:
         found, changed, added = json.loads(listing.read_text())
         return found, set(changed), set(added)
 
-    # The names that every master of mitmproxy's sets.
+    # Names that every master of mitmproxy sets.
     documented = {"mitmproxy.ctx.master", "mitmproxy.ctx.options", "mitmproxy.ctx.log"}
     modules, _, _ = started(tmp_path, is_alone=is_alone, modules=[])
     found, changed, added = started(tmp_path, is_alone=is_alone, modules=modules)

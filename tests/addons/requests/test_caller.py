@@ -1,5 +1,5 @@
-"""The callers to which the hub lends its identity: a table of listeners, certificates and headers; and tokens'
-contents."""
+"""The callers that get the hub's identity, as a table of listeners, certificates and headers; and the claims of
+tokens."""
 
 from __future__ import annotations
 
@@ -51,17 +51,19 @@ NODE = Peer(Listener.TLS, is_loopback=False, is_this_node=True)
         (LOCAL, {"sec-websocket-protocol": "v5.channel.k8s.io"}, CredentialSource.HUB),
     ],
 )
-def test_lending(peer: Peer, headers: dict[str, str], credential_source: CredentialSource) -> None:
+def test_the_credential_source_of_each_caller(
+    peer: Peer, headers: dict[str, str], credential_source: CredentialSource
+) -> None:
     assert caller_of(peer, headers.items()).credential_source is credential_source
 
 
-def test_impersonation_is_noticed_however_it_is_spelled() -> None:
+def test_impersonation_is_detected_in_any_spelling() -> None:
     assert caller_of(LOCAL, [("Impersonate-User", "admin")]).impersonates
     assert caller_of(LOCAL, [("impersonate-extra-scopes", "x")]).impersonates
     assert not caller_of(LOCAL, [("x-impersonate-user", "admin")]).impersonates
 
 
-def test_a_token_is_not_shown() -> None:
+def test_the_repr_of_a_caller_hides_its_token() -> None:
     assert "secret" not in repr(Caller(CredentialSource.OWN, "Bearer secret"))
 
 
@@ -97,7 +99,7 @@ def test_a_malformed_authorization_is_401_on_each_listener(peer: Peer, text: str
     assert refusal(peer, [("Authorization", text)]) == 401
 
 
-def test_anothers_certificate_is_refused_unless_a_token_comes_with_it() -> None:
+def test_another_nodes_certificate_is_refused_without_a_token() -> None:
     other = Peer(Listener.TLS, is_loopback=True, is_this_node=False, is_another=True)
     assert refusal(other, []) == 401
     assert caller_of(other, [("Authorization", "Bearer t")]).credential_source is CredentialSource.OWN
@@ -149,17 +151,17 @@ def jwt(claims: object) -> str:
         (jwt({"exp": 9, "pad": "x" * MAX_TOKEN}), None),
     ],
 )
-def test_expiries(authorization: str, expiry: float | None) -> None:
+def test_the_expiry_of_a_token_is_read_from_its_exp_claim(authorization: str, expiry: float | None) -> None:
     assert expiry_of(authorization) == expiry
 
 
 @given(st.text(max_size=50), st.binary(max_size=50))
-def test_nothing_that_a_client_sends_raises(text: str, claims: bytes) -> None:
+def test_any_authorization_header_is_parsed_without_an_exception(text: str, claims: bytes) -> None:
     token = f"Bearer a.{base64.urlsafe_b64encode(claims).decode()}.b"
     assert {type(expiry_of(each)) for each in (text, token)} <= {float, type(None)}
 
 
-def test_a_token_among_the_subprotocols_of_a_websocket_is_the_callers() -> None:
+def test_a_token_in_the_websocket_subprotocols_is_the_callers() -> None:
     token = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"secret").decode().rstrip("=")
     headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-protocol": f"{token}, v1"}
     assert caller_of(LOCAL, headers.items()) == Caller(CredentialSource.OWN, "Bearer secret")

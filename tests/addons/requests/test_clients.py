@@ -1,4 +1,4 @@
-"""The credentials of each client's requests: see also `tests.addons.requests.test_caller`."""
+"""The credentials of each client's requests; see also `tests.addons.requests.test_caller`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOKEN = "Bearer t"
 LENT, OWN = cast(Session, "the hub's"), cast(Session, "the callers'")
 
 
-def test_each_client_carries_its_credentials_alone() -> None:
+def test_each_client_sends_only_its_own_credentials() -> None:
     def carried(client: Client) -> tuple[Session, dict[str, str]]:
         headers = {name: value for name, value in client._headers.items() if name != "User-Agent"}
         return client._session, headers
@@ -38,7 +38,7 @@ def test_each_client_carries_its_credentials_alone() -> None:
         assert carried(made.relaying(caller)) == (OWN, {}), "the request itself has the token, or is refused"
 
 
-def test_there_is_no_client_of_an_empty_token() -> None:
+def test_an_empty_token_has_no_client() -> None:
     with pytest.raises(ValueError, match="token"):
         Clients(LENT, OWN).of_token("")
 
@@ -47,7 +47,7 @@ def test_there_is_no_client_of_an_empty_token() -> None:
 
 
 class Tokens:
-    """A cloud that knows some tokens; `asked` are those that were shown to it."""
+    """A cloud with known tokens; `asked` are the tokens that it received."""
 
     def __init__(self, *good: str) -> None:
         self.good = set(good)
@@ -86,7 +86,7 @@ async def _watch(client: Client) -> None:
 
 
 @pytest.mark.parametrize("ask", [_list, _watch])
-async def test_a_user_reads_on_when_one_of_its_tokens_dies(ask: Callable[[Client], Any]) -> None:
+async def test_a_user_with_a_second_token_continues_when_one_expires(ask: Callable[[Client], Any]) -> None:
     cloud = Tokens("a", "b")
     client = cloud.clients("a", "b", "dead")
     await ask(client)
@@ -94,7 +94,7 @@ async def test_a_user_reads_on_when_one_of_its_tokens_dies(ask: Callable[[Client
     assert cloud.asked == ["dead", "b", "b"]
 
 
-async def test_the_last_token_stays_and_gets_the_clouds_401() -> None:
+async def test_a_users_last_token_is_retained_and_gets_the_clouds_401() -> None:
     cloud = Tokens()
     client = cloud.clients("a", "b")
     for _ in range(2):
@@ -106,7 +106,7 @@ async def test_the_last_token_stays_and_gets_the_clouds_401() -> None:
     await _list(client)
 
 
-async def test_another_refusal_is_of_the_user_and_not_of_the_token() -> None:
+async def test_a_403_does_not_discard_the_token() -> None:
     cloud = Tokens("a", "b")
     cloud.error = forbidden("no")
     with pytest.raises(StatusError, match="no"):
@@ -124,7 +124,7 @@ async def test_the_tokens_of_a_user_are_bounded() -> None:
     assert cloud.asked[-1] == "1"
 
 
-async def test_a_cloud_that_does_not_know_the_node_is_none_for_its_readers_alone() -> None:
+async def test_a_401_to_the_nodes_identity_is_an_outage_for_the_nodes_readers_only() -> None:
     class Refusing:
         """A session whose server refuses all credentials."""
 
@@ -145,7 +145,7 @@ async def test_a_cloud_that_does_not_know_the_node_is_none_for_its_readers_alone
             await client.request("GET", "/")
 
 
-def test_only_the_hub_has_no_token() -> None:
+def test_only_the_hubs_identity_has_no_token() -> None:
     assert HUB_IDENTITY.is_hub
     assert not CloudIdentity("pod", "Bearer t").is_hub
 

@@ -1,4 +1,5 @@
-"""The object that a request reads, the context until it is answered, and the caller."""
+"""The object that a request reads, the request context, headers and Statuses, and the user at the other end of a local
+connection."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ ONE = "/api/v1/namespaces/a/services/web"
         (f"{ONE}?resourceVersion=nonsense", "get", 0, False, False),
     ],
 )
-def test_the_version_options_of_a_read_are_parsed(
+def test_the_resource_version_options_of_a_read_are_parsed(
     target: str, verb: str, version: int, consistent: bool, state: bool
 ) -> None:
     read = read_of(target)
@@ -74,7 +75,7 @@ def test_the_version_options_of_a_read_are_parsed(
     )
 
 
-def test_selectors_match_and_pages() -> None:
+def test_selectors_select_objects_and_lists_are_paged() -> None:
     read = read_of(
         f"{SERVICES}?labelSelector=b,a%3D1&fieldSelector=metadata.name%3Dx&resourceVersion=5"
         "&resourceVersionMatch=Exact&timeoutSeconds=3"
@@ -84,7 +85,7 @@ def test_selectors_match_and_pages() -> None:
     assert read_of(f"{SERVICES}?watch=1&allowWatchBookmarks=1").bookmarks
 
 
-def test_forms_come_in_the_clients_order() -> None:
+def test_accepted_forms_are_in_the_clients_order() -> None:
     accept = "application/vnd.kubernetes.protobuf, application/json"
     assert [each.encoding for each in read_of(SERVICES, accept).accepted] == [
         Encoding.PROTOBUF,
@@ -122,8 +123,10 @@ def test_a_read_with_invalid_options_is_refused(query: str, code: int) -> None:
         (f"limit=2&continue={ContinueToken(-1, 'x').encode()}", 2, False, True),
     ],
 )
-def test_pages(query: str, limit: int, exact: bool, consistent: bool) -> None:
-    """Like kube-apiserver: ignore the limit of version 0; a limit makes any other version exact."""
+def test_limit_and_version_of_a_list_follow_kube_apiservers_rules(
+    query: str, limit: int, exact: bool, consistent: bool
+) -> None:
+    """The limit is ignored at version 0, and makes any other version exact."""
     read = read_of(f"{SERVICES}?{query}")
     assert (read.limit, read.is_exact, read.is_consistent) == (limit, exact, consistent)
 
@@ -143,7 +146,7 @@ def test_a_new_context_has_no_credentials_and_no_route() -> None:
     assert (made.route, made.server, made.answerer, made.counted) == (None, "", None, False)
 
 
-def test_each_flow_has_its_own() -> None:
+def test_each_flow_has_its_own_context() -> None:
     one, other = tflow.tflow(), tflow.tflow()
     made = request_context(), request_context()
     begin(one, made[0])
@@ -156,14 +159,14 @@ def test_a_flow_without_a_parsed_request_has_no_context() -> None:
     assert context_of(tflow.tflow()) is None
 
 
-def test_a_copy_of_a_flow_is_another_request() -> None:
-    """A person replays one like this: the hub must read and judge it anew."""
+def test_a_copied_flow_is_a_new_request() -> None:
+    """A user replays a request this way: the hub must parse and route it again."""
     flow = tflow.tflow()
     begin(flow, request_context())
     assert context_of(flow.copy()) is None
 
 
-def test_the_callers_token_is_in_nothing_that_mitmproxy_writes() -> None:
+def test_the_callers_token_is_not_in_mitmproxys_flow_state() -> None:
     flow = tflow.tflow()
     begin(flow, request_context(caller=POD))
     assert POD.authorization not in repr(flow.get_state())
@@ -179,7 +182,7 @@ def test_a_context_ends_with_its_flow() -> None:
     assert gone() is None
 
 
-def test_a_request_of_a_view_becomes_a_value_without_its_headers() -> None:
+def test_a_request_for_a_view_is_converted_to_a_value_without_headers() -> None:
     context = request_context(SERVICES, component="kubelet", caller=POD)
     context.route, context.sent = Route(RouteKind.VIEW, "test"), 1
     wanted = context.client_request(tutils.treq(path=SERVICES.encode()))
@@ -189,7 +192,7 @@ def test_a_request_of_a_view_becomes_a_value_without_its_headers() -> None:
     assert POD.authorization not in repr(wanted)
 
 
-def test_another_request_has_all_that_its_sender_gave_it() -> None:
+def test_a_request_for_another_route_retains_all_its_headers() -> None:
     context = request_context(SERVICES)
     context.route = Route(RouteKind.CACHED_RELAY, "test")
     fields = [(b"Authorization", b"Bearer x"), (b"Accept", b"a"), (b"accept", b"b\xff")]
@@ -205,7 +208,7 @@ def test_another_request_has_all_that_its_sender_gave_it() -> None:
     assert wanted.headers["authorization"] == "Bearer x"
 
 
-def test_an_object_is_one_body_that_proxies_do_not_cache() -> None:
+def test_an_object_response_has_one_body_and_cache_control() -> None:
     found = object_answer(Encoded.read(codec_for(Encoding.JSON), raw(service("web", 3))), 201)
     assert (found.status, found.headers["Content-Type"]) == (201, "application/json")
     assert found.headers["Cache-Control"] == "no-cache, private"
@@ -217,14 +220,14 @@ def test_an_object_is_one_body_that_proxies_do_not_cache() -> None:
     ("error", "code", "delay"),
     [(forbidden("no"), 403, None), (unavailable("later", retry_after=3), 503, "3")],
 )
-def test_a_status_has_its_retry_after(error: StatusError, code: int, delay: str | None) -> None:
+def test_a_status_response_has_a_retry_after_header(error: StatusError, code: int, delay: str | None) -> None:
     found = status_answer(error)
     assert (found.status, found.headers.get("Retry-After")) == (code, delay)
     assert isinstance(found.body, bytes)
     assert orjson.loads(found.body)["code"] == code
 
 
-def test_names_differ_and_are_lower_case() -> None:
+def test_the_hubs_header_names_are_unique_and_lower_case() -> None:
     """RFC 9113, section 8.2.1: a field name with upper-case letters makes a request malformed."""
     names = [value for key, value in vars(headers).items() if key.endswith("_HEADER")]
     assert len(set(names)) == len(names) > 0
@@ -242,7 +245,9 @@ OWN = ("127.0.0.1", 10261)
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="the rows are of such a machine")
-async def test_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_the_user_of_a_connection_is_read_from_the_kernels_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     table = tmp_path / "tcp"
     table.write_text(ROWS)
     monkeypatch.setitem(peer_users.TABLES, 4, str(table))
@@ -251,7 +256,7 @@ async def test_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_real_connection(host: str) -> None:
+def test_the_user_of_a_real_connection_is_found(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         client = socket.create_connection(server.getsockname()[:2])
@@ -260,15 +265,15 @@ def test_a_real_connection(host: str) -> None:
             assert asyncio.run(peer_user(peer[:2], accepted.getsockname()[:2])) == os.geteuid()
 
 
-async def test_callers_during_a_read_of_the_table_share_the_next_read(
+async def test_concurrent_lookups_share_the_next_read_of_the_kernels_table(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """3,000 connections that were broken off once took 24 MB, and 18,000 took 230 MB: each waited for its own read."""
+    """3,000 aborted connections once took 24 MB, and 18,000 took 230 MB, as each waited for its own read."""
     table = tmp_path / "tcp"
     os.mkfifo(table)
     monkeypatch.setitem(peer_users.TABLES, 4, str(table))
     asked = [asyncio.create_task(peer_user(("127.0.0.1", 0xD431), OWN), name="first")]
-    # A writer opens the pipe when the reader has: the first read has begun.
+    # Opening the pipe for writing waits for a reader, so the first read has begun.
     first = await asyncio.to_thread(table.open, "w")
     asked += [asyncio.create_task(peer_user(("127.0.0.1", 0xD431), OWN), name="later") for _ in range(1000)]
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The right to send a request to a server: its holders, and the routes that have it."""
+"""The permission to send a request upstream: its holders, and the routes that have it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.repository.support.tree import label, parse, product_modules
 
 
 @pytest.mark.parametrize("kind", [None, *RouteKind])
-def test_a_route_that_leads_to_no_server_sends_nothing(kind: RouteKind | None) -> None:
+def test_a_route_without_a_server_sends_nothing(kind: RouteKind | None) -> None:
     class Server:
-        """No connection to anything."""
+        """A server without a connection."""
 
         scheme, host, port = "https", "cloud.example", 443
 
@@ -34,8 +34,8 @@ def test_a_route_that_leads_to_no_server_sends_nothing(kind: RouteKind | None) -
             RelayUpstream(route, Server())
 
 
-def test_egress_alone_sends() -> None:
-    """Further calls of the constructor, or of `relay`, would be further ways out of the node."""
+def test_only_egress_sends_requests() -> None:
+    """Any other call of the constructor, or of `relay`, would be another way for requests to leave the node."""
     calls = {
         (label(path), node.func.id)
         for path in product_modules()

@@ -1,4 +1,4 @@
-"""The whole decision table: component, request and listener, and the route of each."""
+"""The decision table: the route of each combination of component, request and listener."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import HUB, NOBODY, POD, SERVICES, SLICES
 
 RULES = parse_rules({"cache_agents": "cached", "filter_servicetopology": "getter/endpointslices#get"})
-"""Beside the built-in bindings (kube-proxy: slices, kubelet: services) one component that is only cached, and one
-whose single objects are filtered."""
+"""In addition to the built-in bindings (kube-proxy: slices, kubelet: services): a component that is only cached, and
+one whose single objects are filtered."""
 
 JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -32,7 +32,7 @@ ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
 IMPERSONATOR = Caller(CredentialSource.HUB, impersonates=True)
 WATCH_LIST = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 STRAY_TOKEN = Caller(CredentialSource.OWN, "")
-"""A caller with a token in Sec-WebSocket-Protocol of a request for no WebSocket, which kube-apiserver ignores."""
+"""A caller with a token in Sec-WebSocket-Protocol of a non-WebSocket request, which kube-apiserver ignores."""
 
 
 def route(
@@ -89,16 +89,16 @@ NO_READ = "no read of objects"
         ("/api/v1/namespaces/default/pods/web", "cached", RouteKind.RELAY, SINGLE),
         ("/api/v1/namespaces/default/pods/web/log?follow=true", "cached", RouteKind.RELAY, NO_READ),
         ("/api/v1/namespaces/default/pods/web/status", "cached", RouteKind.RELAY, NO_READ),
-        # Any other.
+        # Any other component.
         (f"{PODS}?watch=true", "kubectl", RouteKind.RELAY, UNCACHED),
         (f"{PODS}?resourceVersion=0", "", RouteKind.RELAY, UNCACHED),
-        # No objects at all.
+        # Requests for no object.
         ("/version", "kube-proxy", RouteKind.RELAY, NO_READ),
         ("/apis", "cached", RouteKind.RELAY, NO_READ),
         ("/", "", RouteKind.RELAY, NO_READ),
     ],
 )
-def test_reads(target: str, component: str, kind: RouteKind, reason: str) -> None:
+def test_the_route_of_each_read(target: str, component: str, kind: RouteKind, reason: str) -> None:
     def names(found: Route) -> list[str]:
         return list(found.filtered_by)
 
@@ -110,12 +110,12 @@ def test_reads(target: str, component: str, kind: RouteKind, reason: str) -> Non
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("component", ["kube-proxy", "cached", "kubectl"])
 @pytest.mark.parametrize("caller", [HUB, POD, NOBODY, IMPERSONATOR])
-def test_writes_are_relayed_for_everybody(method: str, component: str, caller: Caller) -> None:
+def test_writes_are_relayed_for_every_component(method: str, component: str, caller: Caller) -> None:
     target = SLICES if method == "POST" else ONE_SLICE
     assert route(target, component, method=method, caller=caller) == Route(RouteKind.RELAY, NO_READ)
 
 
-def test_a_deletion_of_many_is_no_list() -> None:
+def test_a_deletecollection_is_not_routed_as_a_list() -> None:
     assert route(SLICES, method="DELETE") == Route(RouteKind.RELAY, NO_READ)
 
 
@@ -131,7 +131,7 @@ def test_a_deletion_of_many_is_no_list() -> None:
         (f"{TABLE.replace('v1', 'v1beta1')},{PROTOBUF}", Encoding.JSON, "Table"),
     ],
 )
-def test_a_filtered_read_gets_the_first_acceptable_form_of_the_hub(
+def test_a_filtered_read_gets_the_first_accepted_form_that_the_hub_supports(
     accept: str | None, encoding: Encoding, kind: str
 ) -> None:
     for target, component in ((f"{SLICES}?resourceVersion=0", "kube-proxy"), (ONE_SLICE, "getter")):
@@ -140,7 +140,7 @@ def test_a_filtered_read_gets_the_first_acceptable_form_of_the_hub(
         assert (found.encoding, found.kind) == (encoding, kind)
 
 
-def test_metadata_comes_in_the_form_of_an_object_or_of_a_list() -> None:
+def test_metadata_is_returned_for_an_object_and_for_a_list() -> None:
     objects = METADATA.replace("List", "")
     lists, one = (f"{SLICES}?resourceVersion=0", "kube-proxy"), (ONE_SLICE, "getter")
     for (target, component), accept in ((lists, METADATA), (one, objects)):
@@ -169,7 +169,7 @@ def test_unfiltered_pages_are_relayed(query: str) -> None:
     "accept", ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v2")]
 )
 @pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
-def test_a_filtered_read_in_a_form_of_the_cloud_alone_is_406(
+def test_a_filtered_read_in_a_form_that_only_the_cloud_supports_is_406(
     accept: str, target: str, component: str
 ) -> None:
     with refuses(406):
@@ -200,9 +200,9 @@ def test_a_cached_component_gets_other_forms_from_the_cloud(accept: str | None, 
         (POD, RouteKind.VIEW),
         (NOBODY, RouteKind.RELAY),
         (IMPERSONATOR, RouteKind.RELAY),
-        # A credential that the hub cannot read can only be judged by the cloud.
+        # Only the cloud can verify a credential that the hub cannot parse.
         (STRAY_TOKEN, RouteKind.RELAY),
-        # For kube-apiserver it is no credential at all. The hub asked it what the caller may do, and gave its 403.
+        # kube-apiserver ignores this token. The hub once requested a review with it, and returned its 403.
         (Caller(CredentialSource.OWN, "Basic dTpw"), RouteKind.RELAY),
     ],
 )
@@ -241,20 +241,20 @@ def test_a_filtered_view_is_401_for_an_unreadable_credential() -> None:
     ("query", "code"),
     [("?resourceVersionMatch=Exact", 422), ("?continue=abc", 400), ("?continue=abc&resourceVersion=0", 400)],
 )
-def test_bad_options_of_a_filtered_request_get_the_answer_of_a_kube_apiserver(query: str, code: int) -> None:
+def test_invalid_options_of_a_filtered_request_get_kube_apiservers_status(query: str, code: int) -> None:
     with refuses(code):
         route(SLICES + query)
 
 
 @pytest.mark.parametrize("query", ["?resourceVersion=x", "?watch=true&sendInitialEvents=true"])
-def test_bad_options_are_refused_for_a_cached_component_too(query: str) -> None:
+def test_invalid_options_are_refused_for_a_cached_component_too(query: str) -> None:
     with pytest.raises(StatusError):
         route(PODS + query, "cached")
     assert route(PODS + query, "kubectl").kind is RouteKind.RELAY, "the cloud says so itself"
 
 
-def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered() -> None:
-    """YurtHub's whitelist has it, so it is one of those that no rule can bind; but it is no hub."""
+def test_a_component_with_the_hubs_user_agent_gets_filtered_reads() -> None:
+    """No rule can bind the hub's name, which is in YurtHub's whitelist; any client can send it."""
     found = route(f"{PODS}?resourceVersion=0", "edgehub", listener=Listener.PLAIN)
     assert found.kind is RouteKind.VIEW
 
@@ -293,14 +293,14 @@ def test_a_filter_that_needs_json_gets_it(accept: str, encoding: Encoding) -> No
     assert {each.encoding for each in found.read.accepted} == {Encoding.JSON}
 
 
-def test_without_json_it_gets_nothing() -> None:
+def test_a_filter_that_needs_json_is_406_for_a_protobuf_client() -> None:
     with pytest.raises(StatusError, match="filtered objects come as JSON, as complete objects") as caught:
         careful_route(PROTOBUF)
     assert caught.value.code == 406
 
 
 def test_a_follower_that_asks_for_metadata_gets_complete_objects() -> None:
-    """A follower treats a leader that refuses metadata as one that does not serve."""
+    """A follower would stop using a leader that refuses metadata."""
     info = parse_request("GET", SERVICES)
     assert info.type is not None
     accept = ListWatch(info.type).accept_names
@@ -308,7 +308,7 @@ def test_a_follower_that_asks_for_metadata_gets_complete_objects() -> None:
     assert found.representation == Representation(Encoding.PROTOBUF)
 
 
-def test_discovery_is_given_in_the_form_that_hubs_keep_alone() -> None:
+def test_discovery_is_served_to_hubs_only_in_the_form_that_they_cache() -> None:
     info = parse_request("GET", "/apis")
     assert decide(info, "edgehub", HUB, Listener.PEER, f"{AGGREGATED},{JSON}", RULES).kind is RouteKind.PEER
     with pytest.raises(StatusError, match="the peer port serves /apis as") as caught:
@@ -320,7 +320,7 @@ def test_discovery_is_given_in_the_form_that_hubs_keep_alone() -> None:
 
 
 def careful_route(accept: str) -> Route:
-    """The route of a list of Services for kube-proxy, with a filter that does not read protobuf."""
+    """Return the route of kube-proxy's list of Services, with a filter that does not support protobuf."""
     filters = in_order(FILTERS, [plugin_of(Hiding(protobuf=False), "")])
     info = parse_request("GET", f"{SERVICES}?resourceVersion=0")
     rules = parse_rules({}, filters=filters)
@@ -338,7 +338,7 @@ ONE = "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/s"
         *DISCOVERY_PATHS,
     ],
 )
-def test_unselected_resources_and_discovery_are_left_to_the_pool_to_admit(target: str) -> None:
+def test_unselected_lists_and_discovery_at_the_peer_port_go_to_the_pool(target: str) -> None:
     assert peer_refusal(parse_request("GET", target)) is None
 
 
@@ -360,7 +360,9 @@ def test_unselected_resources_and_discovery_are_left_to_the_pool_to_admit(target
         ("GET", f"{SLICES}?watch=1&fieldSelector=metadata.name%3Da", 403, "selection"),
     ],
 )
-def test_all_else_is_refused(method: str, target: str, code: int, reason: str) -> None:
+def test_all_other_requests_at_the_peer_port_are_refused(
+    method: str, target: str, code: int, reason: str
+) -> None:
     found = peer_refusal(parse_request(method, target))
     assert found is not None
     assert (found[0], found[1].code) == (reason, code)

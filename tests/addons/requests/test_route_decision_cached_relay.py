@@ -1,4 +1,4 @@
-"""Routes with a cached relay: which requests the hub can answer while the cloud is gone, and which it never does."""
+"""The cached relay's routes: which requests the hub may answer offline, and which it never does."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def kind(
         ("PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/n", RouteKind.RELAY),
     ],
 )
-def test_a_cached_component(method: str, target: str, wanted: RouteKind) -> None:
+def test_the_route_of_each_request_of_a_cached_component(method: str, target: str, wanted: RouteKind) -> None:
     assert kind(method, target) is wanted
 
 
@@ -134,7 +134,7 @@ def test_requests_for_kubelet_are_sent_there_offline_or_refused_with_the_reason(
         assert (refused.value.code, refused.value.retry_after) == (503, None), "kubectl would try ten times"
 
 
-def test_reviews_that_the_hub_sends_for_kubelet_are_answered_from_copies() -> None:
+def test_kubelets_reviews_of_the_hubs_user_are_answered_from_copies() -> None:
     reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
     assert kind("POST", reviews, asks_kubelet=True) is RouteKind.CACHED_RELAY
     assert kind("POST", reviews) is RouteKind.RELAY
@@ -146,9 +146,7 @@ def test_reviews_that_the_hub_sends_for_kubelet_are_answered_from_copies() -> No
 
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize(("component", "answered"), [("kubectl", True), ("k9s", True), ("stranger", False)])
-def test_people_are_answered_by_the_node_while_the_cloud_is_away(
-    component: str, answered: bool, is_up: bool
-) -> None:
+def test_users_requests_are_answered_from_copies_offline(component: str, answered: bool, is_up: bool) -> None:
     for target in (
         "/api/v1/pods?limit=500",
         "/api/v1/pods?watch=true&resourceVersion=7",
@@ -159,7 +157,7 @@ def test_people_are_answered_by_the_node_while_the_cloud_is_away(
         assert (found is RouteKind.CACHED_RELAY) is (answered and not is_up)
 
 
-def test_a_watch_in_a_form_that_the_cloud_makes_is_the_nodes_without_it() -> None:
+def test_a_table_watch_is_answered_by_the_node_offline() -> None:
     target, table = "/api/v1/secrets?watch=true", "application/json;as=Table;v=v1;g=meta.k8s.io"
     assert kind("GET", target, accept=table) is RouteKind.RELAY
     assert kind("GET", target, accept=table, is_up=False) is RouteKind.CACHED_RELAY
@@ -176,7 +174,7 @@ def test_a_watch_in_a_form_that_the_cloud_makes_is_the_nodes_without_it() -> Non
         ("PUT", f"{LEASES}/n"),
     ],
 )
-def test_a_write_by_a_person_is_relayed(method: str, target: str) -> None:
+def test_a_users_write_is_relayed(method: str, target: str) -> None:
     assert kind(method, target, component="kubectl", is_up=False) is RouteKind.RELAY
 
 

@@ -1,4 +1,4 @@
-"""A watch over WebSocket: its framing, the client's messages, and the close from either side."""
+"""A watch over WebSocket: its framing, the client's messages, and the close by either side."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from addons.server.serve import serve
 from kube.errors import expired, forbidden
 from kube.requests.websocket_offer import WebSocketOffer
 from kube.wire.encoding import Encoding
-from tests.addons.support.noted_request import NotedRequest, hooks_of
+from tests.addons.support.noted_request import RecordedRequest, hooks_of
 
 OFFER = WebSocketOffer("AAAA", "13", ("v1",), (), "http://here")
 
 
 class Events:
-    """Answers with a watch: begins, and writes each piece of a queue until that says None, or an error."""
+    """Answer with a watch: write each piece of a queue, until None or an error."""
 
     def __init__(self, content_type: str) -> None:
         self._content_type = content_type
@@ -42,13 +42,13 @@ class Events:
 class Watching:
     """An open watch, and its client."""
 
-    def __init__(self, client: NotedRequest, events: Events) -> None:
+    def __init__(self, client: RecordedRequest, events: Events) -> None:
         self.client, self.events = client, events
         self._protocol = FrameProtocol(client=True, extensions=[])
         self._taken = 1
 
     async def until(self, count: int) -> list[tuple[Opcode, object]]:
-        """The next messages, once there are so many."""
+        """Return the next messages once this many have arrived."""
         found: list[tuple[Opcode, object]] = []
         while True:
             sent = self.client.parts
@@ -73,7 +73,7 @@ class Watching:
         self.send(self._protocol.close(CloseReason.GOING_AWAY))
 
 
-async def _serve(client: NotedRequest, answerer: Answerer) -> None:
+async def _serve(client: RecordedRequest, answerer: Answerer) -> None:
     def decide(_flow: http.HTTPFlow, context: RequestContext) -> None:
         context.route, context.answerer = Route(RouteKind.VIEW, "test"), answerer
         context.websocket = OFFER
@@ -84,7 +84,7 @@ async def _serve(client: NotedRequest, answerer: Answerer) -> None:
 
 @asynccontextmanager
 async def watching(content_type: str = Encoding.JSON) -> AsyncIterator[Watching]:
-    client, events = NotedRequest(), Events(content_type)
+    client, events = RecordedRequest(), Events(content_type)
     answering = asyncio.create_task(_serve(client, events))
     await client.part_added.wait()
     yield Watching(client, events)
@@ -92,7 +92,7 @@ async def watching(content_type: str = Encoding.JSON) -> AsyncIterator[Watching]
     await answering
 
 
-async def test_events_of_json_are_messages_of_text_however_they_are_written() -> None:
+async def test_json_events_are_text_messages_whatever_the_writes() -> None:
     async with watching() as watch:
         assert watch.client.parts[0] == ("switched", dict(OFFER.switched()))
         for piece in (b'{"n":1}\n{"n":2}\n{"n"', b":3}\n", '{"ö":4}\n'.encode()):
@@ -101,7 +101,7 @@ async def test_events_of_json_are_messages_of_text_however_they_are_written() ->
         assert await watch.until(4) == [(Opcode.TEXT, text) for text in texts]
 
 
-async def test_events_of_protobuf_are_binary_messages_without_their_length() -> None:
+async def test_protobuf_events_are_binary_messages_without_the_length_prefix() -> None:
     protobuf = f"{Encoding.PROTOBUF};stream=watch"
     first, second = b"event", bytes(range(256)) * 400
     framed = b"".join(len(event).to_bytes(4) + event for event in (first, second, first))
@@ -119,7 +119,7 @@ async def test_events_of_protobuf_are_binary_messages_without_their_length() -> 
         assert found == {0: first, 1: second, 2: first}
 
 
-async def test_the_newest_ping_alone_is_answered_once_the_client_reads() -> None:
+async def test_only_the_newest_ping_is_answered_once_the_client_reads() -> None:
     async with watching() as watch:
         watch.client.reads.clear()
         for number in range(100):
@@ -144,7 +144,9 @@ async def test_the_newest_ping_alone_is_answered_once_the_client_reads() -> None
     ],
     ids=["an end", "no mask", "too much", "no text"],
 )
-async def test_how_a_client_ends_it(sent: bytes, code: CloseReason) -> None:
+async def test_a_close_frame_or_a_disconnect_by_the_client_ends_the_watch(
+    sent: bytes, code: CloseReason
+) -> None:
     async with watching() as watch:
         watch.send(sent)
         ((opcode, payload),) = await watch.until(1)
@@ -159,16 +161,16 @@ async def test_messages_of_the_client_are_dropped() -> None:
         assert await watch.until(1) == [(Opcode.TEXT, "{}\n")]
 
 
-async def test_a_failure_after_the_handshake_breaks_off() -> None:
+async def test_a_failure_after_the_handshake_aborts_the_connection() -> None:
     async with watching() as watch:
         watch.events.pieces.put_nowait(expired("too old"))
     assert watch.client.parts[-1][0] == "broken off"
 
 
-async def test_a_refusal_before_the_handshake_is_an_answer_of_http() -> None:
-    async def served(answerer: Answerer) -> NotedRequest:
-        """A request for a watch that is answered, to its end."""
-        client = NotedRequest()
+async def test_a_refusal_before_the_handshake_is_an_http_response() -> None:
+    async def served(answerer: Answerer) -> RecordedRequest:
+        """Serve a watch request to its end."""
+        client = RecordedRequest()
         await _serve(client, answerer)
         return client
 

@@ -1,4 +1,4 @@
-"""The admission policy and the parser judge an edit alike, on a real API server."""
+"""The admission policy and the parser accept the same edits, on a real API server."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.polling import eventually
 
 FILTERS = build_filters(health=True)
 HERE = "rules-admission"
-"""A namespace of the test's own: the rules of other tests may be bad."""
+"""The test's own namespace: other tests may write invalid rules."""
 MAPS = f"/api/v1/namespaces/{HERE}/configmaps"
 
 type Edit = Callable[[dict[str, str]], tuple[int, str]]
 """Status and message of a ConfigMap with these data, which is not kept."""
 
 
-def test_the_manifest_is_made_of_the_filters() -> None:
+def test_the_manifest_is_generated_from_the_filters() -> None:
     file = Path(__file__).parents[3] / "configmaps" / "rules-admission.yaml"
     assert file.read_text() == manifest(), (
         "run `python -m addons.rules.admission_policy > configmaps/rules-admission.yaml`"
@@ -38,7 +38,7 @@ def test_the_manifest_is_made_of_the_filters() -> None:
 
 @pytest.fixture(scope="module")
 def edit(real_cloud: RealCloud) -> Iterator[Edit]:
-    """The policy as it is shipped, but for another namespace, once it is in force."""
+    """Return a function that edits the rules under the shipped policy in another namespace, once it is enforced."""
     made: list[Any] = policy(FILTERS)
     constraints = made[0]["spec"]["matchConstraints"]
     constraints["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] = HERE
@@ -167,7 +167,8 @@ def test_the_policy_and_the_parser_agree(edit: Edit, key: str, text: str) -> Non
 
 @pytest.mark.real
 def test_an_update_without_data_changes_passes_the_policy(edit: Edit, real_cloud: RealCloud) -> None:
-    """The name is the shipped one's only after the ConfigMap was bad: renames make no bad one."""
+    """The policy is renamed to match the ConfigMap only after it was invalid; an update must not be refused for
+    that."""
     real_cloud.admin.request("DELETE", f"{MAPS}/yurt-hub-cfg")
     made = real_cloud.admin.post(MAPS, {"metadata": {"name": "yurt-hub-cfg"}, "data": {"endpoints": "x"}})
     made["metadata"]["labels"] = {"a": "b"}

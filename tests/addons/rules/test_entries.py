@@ -1,4 +1,4 @@
-"""One entry of the rules ConfigMap, good and bad."""
+"""Valid and invalid entries of the rules ConfigMap."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ SLICES = frozenset({ENDPOINT_SLICES})
         ("Kubernetes Java  Client/endpoints", False, "kubernetes java client", {ENDPOINTS}, LIST_AND_WATCH),
         ("-kubernetes java client", True, "kubernetes java client", BOTH, READS),
         ("unknown", False, "unknown", BOTH, LIST_AND_WATCH),
-        # An exclusion covers all resources and verbs that it does not narrow down.
+        # An exclusion without resources or verbs covers all of them.
         ("-coredns", True, "coredns", BOTH, READS),
         ("-*", True, ANY, BOTH, READS),
         ("-coredns/endpointslices", True, "coredns", SLICES, READS),
         ("-coredns/endpointslices#get", True, "coredns", SLICES, {"get"}),
     ],
 )
-def test_entries_that_can_be_read(
+def test_valid_entries_are_parsed(
     text: str, excludes: bool, component: str, resources: set[tuple[str, str]], verbs: set[str]
 ) -> None:
     expected = RuleEntry(excludes, component, frozenset(resources), frozenset(verbs), "here")
@@ -69,18 +69,18 @@ def test_entries_that_can_be_read(
         ("coredns/endpointslices#list watch", "verbs are one or more of"),
         ("coredns/endpointslices#LIST", "verbs are one or more of"),
         ("coredns/endpointslices#list#watch", "verbs are one or more of"),
-        # The other half of "component/resource#list,watch", which texts about YurtHub also show.
+        # The second half of "component/resource#list,watch", a form in some texts about YurtHub.
         ("watch", "this is a verb, not a component; verbs are separated by ';'"),
         ("list", "this is a verb"),
     ],
 )
-def test_entries_that_cannot_be_read(text: str, why: str) -> None:
+def test_invalid_entries_are_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_entry(TOPOLOGY, text, "here")
 
 
 @given(st.text(alphabet="ab*-/#;. \n\u00e9", max_size=30))
-def test_no_entry_raises_anything_else(text: str) -> None:
+def test_any_entry_is_parsed_or_raises_a_value_error(text: str) -> None:
     try:
         entry = parse_entry(TOPOLOGY, text, "here")
     except ValueError as error:
@@ -105,7 +105,7 @@ def test_entries_are_separated_by_commas(value: str, entries: list[str]) -> None
     assert split_entries(value) == entries
 
 
-def test_leases_that_pods_may_renew_here() -> None:
+def test_leases_that_pods_may_renew_offline_are_parsed() -> None:
     assert parse_rules({"offline_leases": "a/b, kube-system/x.y,a/b"}).leases == {
         ("a", "b"),
         ("kube-system", "x.y"),
@@ -113,13 +113,13 @@ def test_leases_that_pods_may_renew_here() -> None:
     assert parse_rules(None).leases == frozenset()
 
 
-def test_leases_have_a_bound() -> None:
+def test_the_number_of_offline_leases_is_bounded() -> None:
     rules = parse_rules({"offline_leases": ",".join(f"a/b{number}" for number in range(MAX_LEASES + 2))})
     assert len(rules.leases) == MAX_LEASES
     assert [each.text for each in rules.problems.named] == [f"a/b{MAX_LEASES}", f"a/b{MAX_LEASES + 1}"]
 
 
-def test_resources_that_pools_share_have_a_bound() -> None:
+def test_the_number_of_shared_resources_is_bounded() -> None:
     names = [f"g/v1/r{number:02}" for number in range(MAX_RESOURCES + 1)]
     rules = parse_rules({"pool_resources": ",".join([*names, names[0]])})
     assert len(rules.pool_resources) == MAX_RESOURCES

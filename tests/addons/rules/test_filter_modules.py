@@ -1,4 +1,4 @@
-"""Filters from an operator's files and packages, which are tried before they apply."""
+"""Filters from an operator's files and packages, which are checked before they are used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_filters_of_a_file_stand_among_the_hubs(file: Path) -> None:
+def test_filters_of_a_file_are_ordered_among_the_builtin_ones(file: Path) -> None:
     modules = FilterModules(FILTERS, [file])
     assert [each.name for each in modules.filters] == [*(each.name for each in FILTERS), "acme-hide"]
     assert [each.name for each in modules.plugins] == ["acme-hide"]
@@ -66,16 +66,16 @@ def test_a_faulty_file_of_filters_is_reported_with_its_path(file: Path, text: st
     assert str(file) in str(caught.value)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot be read: No such file"):
         FilterModules(FILTERS, [tmp_path / "acme.py"])
 
 
-def by_others(file: Path) -> None:
+def writable_by_others(file: Path) -> None:
     file.chmod(0o666)
 
 
-def by_the_group(file: Path) -> None:
+def writable_by_the_group(file: Path) -> None:
     file.chmod(0o664)
 
 
@@ -84,7 +84,7 @@ def in_an_open_folder(file: Path) -> None:
 
 
 def behind_a_link(file: Path) -> None:
-    """The link is in a good folder; what it leads to is not."""
+    """The link is in a safe folder, its target is not."""
     there = file.parent / "open"
     there.mkdir()
     target = file.rename(there / "acme.py")
@@ -92,7 +92,9 @@ def behind_a_link(file: Path) -> None:
     file.symlink_to(target)
 
 
-@pytest.mark.parametrize("opened", [by_others, by_the_group, in_an_open_folder, behind_a_link])
+@pytest.mark.parametrize(
+    "opened", [writable_by_others, writable_by_the_group, in_an_open_folder, behind_a_link]
+)
 def test_a_file_writable_by_another_user_is_refused(file: Path, opened: Callable[[Path], None]) -> None:
     opened(file)
     with pytest.raises(ValueError, match="can be written by other users, whose code the hub would run"):
@@ -106,12 +108,12 @@ def test_a_file_of_another_user_is_refused(file: Path) -> None:
         load_file(file)
 
 
-def test_in_a_folder_like_tmp_a_file_of_the_hubs_user_is_safe(file: Path) -> None:
+def test_the_hubs_own_file_in_a_sticky_folder_is_accepted(file: Path) -> None:
     file.parent.chmod(0o1777)
     assert load_file(file)
 
 
-def test_an_installed_package_brings_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filters_of_an_installed_package_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "acme_filters.py").write_text(text_of("web"))
     about = tmp_path / "acme_filters-1.2.dist-info"
     about.mkdir()
@@ -162,13 +164,13 @@ FILTERS = (Own(),)
 
 
 def blocks(language: str) -> list[str]:
-    """The pieces of code of the page for people who write filters."""
+    """Return the code blocks of the documentation page about writing filters."""
     return re.findall(
         rf"^```{language}\n(.*?)^```", (ROOT / "docs" / "filters.md").read_text(), re.DOTALL | re.MULTILINE
     )
 
 
-def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     example, its_test = blocks("python")
     (objects,) = blocks("yaml")
     assert len([line for line in example.splitlines() if line]) <= 30, "an example that is read in a minute"
@@ -180,7 +182,7 @@ def test_the_example_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     there["test_canaries_are_for_canary_nodes"]()
 
 
-def tried(
+def try_filter(
     folder: Path, body: str, outcome: str = "KEPT", objects: str = SERVICE
 ) -> list[tuple[str, Outcome, Any]]:
     write(folder / "acme.py", FILTER.format(body=body, outcome=outcome))
@@ -189,19 +191,19 @@ def tried(
     return [(each.name, each.outcome, each.shown) for each in found]
 
 
-def test_each_object_of_a_list_is_tried(tmp_path: Path) -> None:
+def test_the_filter_is_applied_to_each_object_of_a_list(tmp_path: Path) -> None:
     listed = f"{{kind: List, apiVersion: v1, items: [{SERVICE}, {SERVICE}]}}"
-    assert [name for name, _, _ in tried(tmp_path, "pass", objects=listed)] == ["web", "web"]
+    assert [name for name, _, _ in try_filter(tmp_path, "pass", objects=listed)] == ["web", "web"]
 
 
 def test_a_changed_object_is_printed(tmp_path: Path) -> None:
     body = "obj.fields.child('spec').set('type', 'ClusterIP')"
-    ((_, outcome, shown),) = tried(tmp_path, body, "CHANGED")
+    ((_, outcome, shown),) = try_filter(tmp_path, body, "CHANGED")
     assert (outcome, shown["spec"]) == (Outcome.CHANGED, {"type": "ClusterIP"})
 
 
 def test_a_hidden_object_is_not_printed(tmp_path: Path) -> None:
-    assert tried(tmp_path, "pass", "DROPPED") == [("web", Outcome.DROPPED, None)]
+    assert try_filter(tmp_path, "pass", "DROPPED") == [("web", Outcome.DROPPED, None)]
 
 
 @pytest.mark.parametrize(
@@ -220,10 +222,10 @@ def test_a_filter_that_breaks_its_contract_is_reported(
     tmp_path: Path, body: str, outcome: str, problem: str
 ) -> None:
     with pytest.raises(ValueError, match=problem):
-        tried(tmp_path, body, outcome)
+        try_filter(tmp_path, body, outcome)
 
 
-def test_given_inputs_answer_the_questions_of_filters() -> None:
+def test_filters_read_the_given_inputs() -> None:
     inputs: Inputs = GivenInputs(
         services={("a", "web"): {"x": "y"}},
         nodes={"n1": {"zone": "z"}},

@@ -1,4 +1,5 @@
-"""The rules in force: reading and editing, the versions given under them, and Events about invalid entries."""
+"""The rules in force: how they are read and edited, the versions issued under them, and Events about invalid
+entries."""
 
 from __future__ import annotations
 
@@ -29,16 +30,16 @@ from tests.cloud.sessions import new_session
 GETTER = {"filter_servicetopology": "getter/endpointslices#get"}
 
 
-class Noted:
-    """Remembers each time that the rules changed, and each problem that was reported."""
+class RecordedRules:
+    """Record each change of the rules, and each reported problem."""
 
     def __init__(self) -> None:
         self.seen: list[Rules] = []
         self.problems: list[Problem] = []
 
 
-def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, Noted]:
-    notified = Noted()
+def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, RecordedRules]:
+    notified = RecordedRules()
 
     def why() -> str:
         return str(source.reflector.error or "the cloud has not answered yet")
@@ -53,7 +54,7 @@ def binds(rules: Rules, component: str = "getter", verb: str = "get") -> bool:
     return bool(rules.bindings.chain(component, "discovery.k8s.io", "endpointslices", verb))
 
 
-async def test_until_the_cloud_has_answered_nothing_is_known() -> None:
+async def test_the_rules_are_unknown_until_the_cloud_has_responded() -> None:
     source = HandSource()
     rules, _ = follow(source)
     assert not rules.is_known
@@ -91,7 +92,7 @@ async def test_without_a_config_map_the_built_in_bindings_are_known_and_in_force
     assert len(notified.seen) == 1, "nothing has changed"
 
 
-async def test_a_hub_that_may_begin_without_a_cloud_takes_the_built_in_bindings(
+async def test_a_hub_allowed_to_start_offline_uses_the_built_in_bindings(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(in_force, "COPY_WAIT", 0.001)
@@ -122,7 +123,7 @@ async def test_each_edit_is_in_force_at_once() -> None:
     assert [binds(each) for each in notified.seen] == [True, False, True, False]
 
 
-async def test_an_edit_that_means_the_same_changes_no_view() -> None:
+async def test_an_edit_without_effect_changes_no_view() -> None:
     source = HandSource()
     _, notified = follow(source)
     fill(source.store, [config_map(GETTER, 7)], 7)
@@ -157,7 +158,7 @@ async def test_rules_of_a_restored_cluster_apply_despite_a_lower_version() -> No
     assert binds(rules.rules)
 
 
-async def test_filters_that_the_options_switch_off_stay_off() -> None:
+async def test_filters_disabled_by_options_stay_disabled() -> None:
     source = HandSource()
     rules, _ = follow(source, frozenset({"servicetopology"}))
     fill(source.store, [config_map(GETTER, 7)], 7)
@@ -170,21 +171,21 @@ STORED = RulesEdit("a", {"pods": 100})
 @pytest.mark.parametrize(
     ("stored", "edits", "other_rules", "elsewhere"),
     [
-        # Before the first hub of a node there were no filters.
+        # Before a node's first hub there were no filters.
         (None, [], 0, 0),
         (None, ["a"], 0, 0),
-        # The same rules as before the restart: filters had other inputs, perhaps.
+        # The same rules as before the restart, but filters may have had other inputs.
         (STORED, ["a"], 100, ANY_VERSION),
         (RulesEdit("a"), ["a"], 0, ANY_VERSION),
-        # Edited while no hub ran: the newest version that the earlier process gave is unknown.
+        # Edited while no hub ran: the newest version that the earlier process issued is unknown.
         (STORED, ["b"], ANY_VERSION, ANY_VERSION),
         (RulesEdit("a"), ["b"], ANY_VERSION, ANY_VERSION),
-        # An edit of this process.
+        # An edit during this process.
         (None, ["a", "b"], 0, ANY_VERSION),
         (RulesEdit("a"), ["a", "b"], ANY_VERSION, ANY_VERSION),
     ],
 )
-def test_versions_given_by_an_earlier_process_and_an_edit_are_bounds(
+def test_versions_issued_before_a_restart_or_an_edit_are_recorded_as_bounds(
     stored: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
 ) -> None:
     given = IssuedVersions(stored)
@@ -193,8 +194,8 @@ def test_versions_given_by_an_earlier_process_and_an_edit_are_bounds(
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
 
 
-def test_an_edit_retains_versions_given_before_for_resources_unheard_since() -> None:
-    """A client that was away since then holds objects that the filters of that process made."""
+def test_an_edit_retains_the_bounds_of_resources_without_events_since() -> None:
+    """A client that was disconnected meanwhile has objects that the filters of the earlier process changed."""
     given = IssuedVersions(RulesEdit("a"))
     given.rules_edited("a", {"pods": 0})
     given.reached("pods", 120)
@@ -202,8 +203,8 @@ def test_an_edit_retains_versions_given_before_for_resources_unheard_since() -> 
     assert (given.of_other_rules("pods"), given.of_other_rules("services")) == (120, ANY_VERSION)
 
 
-def test_an_edit_retains_versions_given_by_filtered_views_of_each_resource() -> None:
-    """A single number for all resources once refused each list of the other resources for ever."""
+def test_an_edit_records_the_version_issued_for_each_filtered_resource() -> None:
+    """A single number for all resources once made every list of the other resources 410 for ever."""
     stored: list[RulesEdit] = []
     given = IssuedVersions(None, stored.append)
     given.rules_edited("a", {})
@@ -214,7 +215,7 @@ def test_an_edit_retains_versions_given_by_filtered_views_of_each_resource() -> 
     assert stored[-1] == RulesEdit("c", {"events": 10_000, "services": 7})
 
 
-def test_a_stored_version_is_capped_by_that_of_its_resource() -> None:
+def test_a_stored_bound_is_capped_by_the_version_of_its_resource() -> None:
     """The cloud may have been restored from a backup."""
     stored: list[RulesEdit] = []
     given = IssuedVersions(STORED, stored.append)
@@ -229,7 +230,7 @@ def test_a_stored_version_is_capped_by_that_of_its_resource() -> None:
     assert given.of_other_rules("pods") == 30, "what the earlier process gave is known by now"
 
 
-def test_without_stored_versions_an_earlier_process_may_have_given_any() -> None:
+def test_without_stored_bounds_any_version_may_have_been_issued() -> None:
     given = IssuedVersions(is_new=False)
     given.rules_edited("a", {})
     assert given.of_elsewhere("pods") == ANY_VERSION
@@ -237,7 +238,7 @@ def test_without_stored_versions_an_earlier_process_may_have_given_any() -> None
     assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (9, ANY_VERSION)
 
 
-def test_versions_of_a_former_history_stay_with_their_resource() -> None:
+def test_bounds_from_before_a_restore_stay_with_their_resource() -> None:
     stored: list[RulesEdit] = []
     given = IssuedVersions(RulesEdit("a", former={"pods": 5}), stored.append)
     given.restored("pods", 9)
@@ -255,7 +256,7 @@ CONFIGMAP = ("kube-system", "yurt-hub-cfg")
 UID = "11111111-2222-3333-4444-555555555555"
 
 
-def test_every_node_names_the_event_alike() -> None:
+def test_every_node_uses_the_same_event_name() -> None:
     one, other = (event_of(PROBLEM, CONFIGMAP, UID, node, NOW) for node in ("n1", "n2"))
     assert one["metadata"] == other["metadata"]
     assert one["source"] != other["source"]
@@ -263,7 +264,7 @@ def test_every_node_names_the_event_alike() -> None:
     assert different["metadata"] != one["metadata"]
 
 
-def test_the_event_is_of_this_very_configmap() -> None:
+def test_the_event_refers_to_the_uid_of_the_configmap() -> None:
     event: Any = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     assert event["involvedObject"]["uid"] == UID
     other: Any = event_of(PROBLEM, CONFIGMAP, "of one made anew", "n1", NOW)
@@ -278,7 +279,7 @@ def test_an_event_names_the_skipped_entry_and_the_reason() -> None:
     assert event["firstTimestamp"] == "2026-01-02T03:04:05Z"
 
 
-async def test_the_second_hub_finds_the_event_made() -> None:
+async def test_the_second_hub_accepts_the_existing_event() -> None:
     event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     async with ScriptableCloud() as cloud, new_session() as session:
         client = Client(session, cloud.url, {})
@@ -289,7 +290,7 @@ async def test_the_second_hub_finds_the_event_made() -> None:
 
 
 @pytest.mark.parametrize("code", [403, 500])
-async def test_a_refused_event_harms_nothing(code: int) -> None:
+async def test_a_refused_event_is_ignored(code: int) -> None:
     event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     async with ScriptableCloud() as cloud, new_session() as session:
         rule = cloud.faults.add(Refuse(code, "Refused", "no"))
@@ -299,7 +300,7 @@ async def test_a_refused_event_harms_nothing(code: int) -> None:
             cloud.store.get("events", "yurt-hub-cfg", "kube-system")
 
 
-async def test_a_cloud_that_is_away_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreachable_cloud_is_ignored_by_the_event_sender(caplog: pytest.LogCaptureFixture) -> None:
     async with new_session() as session:
         client = Client(session, "http://127.0.0.1:1", {})
         with caplog.at_level(logging.INFO):
@@ -308,7 +309,7 @@ async def test_a_cloud_that_is_away_harms_nothing(caplog: pytest.LogCaptureFixtu
 
 
 class Counted(QueuedAnswers):
-    """A cloud that notes how many requests it has at once."""
+    """A cloud that records the number of concurrent requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -322,7 +323,7 @@ class Counted(QueuedAnswers):
         return await super().request(*args, **how)
 
 
-async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out(
+async def test_events_are_sent_one_by_one_and_the_oldest_are_dropped_beyond_the_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("addons.rules.events.PAUSE", 0)
@@ -340,7 +341,7 @@ async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out(
     sending.cancel()
 
 
-async def test_between_two_events_there_is_a_pause() -> None:
+async def test_two_events_are_sent_with_a_pause() -> None:
     cloud = Counted()
     events = ProblemEvents(cloud, CONFIGMAP, "n1")
     events.report(PROBLEM, UID)

@@ -1,4 +1,4 @@
-"""The rules: defaults, both formats, exclusions, problems, and what two sets of rules have in common."""
+"""The rules: defaults, both formats, exclusions, problems, and the comparison of two sets of rules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUPS = {"endpointslices": "discovery.k8s.io"}
 
 
 def chain(rules: Rules, request: str) -> list[str]:
-    """The names of the filters for "component/resource#verb"."""
+    """Return the names of the filters for "component/resource#verb"."""
     component, resource, verb = re.split("[/#]", request)
     return [
         filter_.name for filter_ in rules.bindings.chain(component, GROUPS.get(resource, ""), resource, verb)
@@ -55,7 +55,7 @@ def chain(rules: Rules, request: str) -> list[str]:
             {"filter_servicetopology": "envoy/endpointslices#get"},
             {"envoy/endpointslices#get": "servicetopology"},
         ),
-        # The newer format adds to the defaults, and touches no component that it does not name.
+        # The newer format adds to the defaults, and affects only the components that it names.
         (
             {"masterservice": "agent, other"},
             {
@@ -69,7 +69,7 @@ def chain(rules: Rules, request: str) -> list[str]:
             {"masterservice": "agent", "filter_masterservice": "other/services#get"},
             {"other/services#get": "masterservice", "agent/services#list": "masterservice"},
         ),
-        # Every component, also those that say no name; not the hub, whoever was asked for before.
+        # Every component, also those without a name, but not the hub itself.
         (
             {"masterservice": "*"},
             {
@@ -79,7 +79,7 @@ def chain(rules: Rules, request: str) -> list[str]:
             },
         ),
         ({"filter_servicetopology": "envoy/*#list"}, {"envoy/endpoints#list": "servicetopology"}),
-        # Exclusions, of defaults and of other entries, before or behind them.
+        # Exclusions of defaults and of other entries, before or after them.
         (
             {"servicetopology": "-coredns"},
             {
@@ -110,7 +110,7 @@ def chain(rules: Rules, request: str) -> list[str]:
             {"coredns/endpointslices#watch": "localpods servicetopology"},
         ),
         ({"filter_masterservice": "agent/services#get, -agent"}, {"agent/services#get": ""}),
-        # Chains keep the one order of the filters, whatever the order of keys.
+        # The order of filters is fixed, whatever the order of keys.
         (
             {"endpoints": "*", "localendpoint": "*", "servicetopology": "*"},
             {"any/endpoints#list": "servicetopology endpoints localendpoint"},
@@ -165,7 +165,7 @@ def test_an_unreadable_entry_is_reported_and_the_rest_applies(
 
 
 def test_verbs_separated_by_commas_are_not_supported() -> None:
-    """Document 002 shows that form in its text; its example has the other one."""
+    """Document 002 shows that form in its text, but its example uses semicolons."""
     rules = parse_rules({"filter_endpoints": "coredns/endpoints#list,watch"})
     assert [problem.text for problem in rules.problems.named] == ["watch"]
     assert "separated by ';'" in rules.problems.named[0].why
@@ -173,7 +173,7 @@ def test_verbs_separated_by_commas_are_not_supported() -> None:
     assert "endpoints" not in chain(rules, "coredns/endpoints#watch")
 
 
-def test_a_huge_value_is_skipped_and_not_repeated() -> None:
+def test_a_huge_value_is_skipped_and_not_quoted_in_the_problem() -> None:
     rules = parse_rules({"masterservice": "é" * (MAX_VALUE_BYTES // 2) + ",agent", "endpoints": "envoy"})
     (problem,) = rules.problems.named
     assert problem.text == "é" * MAX_SHOWN
@@ -181,7 +181,7 @@ def test_a_huge_value_is_skipped_and_not_repeated() -> None:
     assert chain(rules, "envoy/endpoints#list") == ["endpoints"]
 
 
-def test_too_many_entries_are_cut_with_one_problem() -> None:
+def test_entries_beyond_the_bound_are_skipped_with_one_problem() -> None:
     names = [f"c{number}" for number in range(MAX_ENTRIES)]
     rules = parse_rules({"endpoints": ",".join(names[:-1]), "masterservice": "first, second, third"})
     (problem,) = rules.problems.named
@@ -191,7 +191,7 @@ def test_too_many_entries_are_cut_with_one_problem() -> None:
     assert chain(rules, "second/services#list") == []
 
 
-def test_invented_components_are_not_remembered() -> None:
+def test_unknown_component_names_are_not_cached() -> None:
     rules = parse_rules({"masterservice": "*"})
     for number in range(1000):
         rules.bindings.chain(f"invented-{number}", "", "services", "list")
@@ -207,7 +207,7 @@ values = st.text(alphabet="ab*-/#;,. endpointslicervw", max_size=40) | st.text(m
 
 
 @given(st.dictionaries(keys, values, max_size=5))
-def test_no_config_map_raises_or_unbinds_by_mistake(data: dict[str, str]) -> None:
+def test_any_config_map_is_parsed_without_an_exception_or_lost_defaults(data: dict[str, str]) -> None:
     rules = parse_rules(data)
     assert chain(rules, "edgehub/services#list") == []
     assert rules.is_cached("edgehub")
@@ -252,7 +252,9 @@ BASE = (
         ("-*, agent", "edgehub", "kubelet agent"),
     ],
 )
-def test_which_components_are_cached(value: str | None, cached: str, relayed: str) -> None:
+def test_cached_components_are_the_defaults_and_the_named_ones(
+    value: str | None, cached: str, relayed: str
+) -> None:
     rules = parse_rules(None if value is None else {"cache_agents": value})
     assert rules.problems.named == ()
     assert [component for component in cached.split() if not rules.is_cached(component)] == []
@@ -270,7 +272,7 @@ def test_which_components_are_cached(value: str | None, cached: str, relayed: st
         ("", "nodes", "list", False),
     ],
 )
-def test_requests_that_any_config_map_could_filter(
+def test_requests_that_some_config_map_could_filter_are_recognized(
     group: str, resource: str, verb: str, expected: bool
 ) -> None:
     assert parse_rules(None).bindings.could_filter(group, resource, verb) is expected
@@ -285,7 +287,7 @@ def test_disabled_filters_are_off_whatever_the_config_map_binds() -> None:
     assert rules.bindings.could_filter("", "services", "list")
 
 
-def test_off_in_cloud_mode_are_filters() -> None:
+def test_filters_disabled_in_cloud_mode_exist() -> None:
     assert {filter_.name for filter_ in FILTERS} >= OFF_IN_CLOUD_MODE
 
 
@@ -325,11 +327,11 @@ def test_explain_names_the_entries_that_decide() -> None:
         (parse_rules(None, frozenset({"nosuch"})), parse_rules(None)),
     ],
 )
-def test_rules_of_the_same_meaning_have_the_same_digest(one: Rules, other: Rules) -> None:
+def test_equivalent_rules_have_the_same_digest(one: Rules, other: Rules) -> None:
     assert one.digest == other.digest
 
 
-def test_rules_of_another_meaning_have_another_digest() -> None:
+def test_different_rules_have_different_digests() -> None:
     digests = {
         parse_rules(None).digest,
         parse_rules({"masterservice": "a"}).digest,
@@ -354,7 +356,7 @@ def test_lists_and_watches_share_a_view_unless_the_rules_differ() -> None:
     assert [apart.bindings.verb_of_view(*slices, verb) for verb in ("list", "watch")] == ["list", "watch"]
 
 
-def test_ten_thousand_bad_entries_are_a_hundred_problems_and_a_number() -> None:
+def test_ten_thousand_invalid_entries_give_a_hundred_problems_and_a_count() -> None:
     bad = ",".join(f"not:a:component {number}" for number in range(MAX_ENTRIES))
     given = {"filter_masterservice": bad, "filter_endpoints": "envoy/endpoints"}
     assert own_seconds(lambda: parse_rules(given)) < 1.0

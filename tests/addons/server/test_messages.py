@@ -1,4 +1,4 @@
-"""Heads and bodies as the hub reads them beside mitmproxy: fields once, chunks within bounds."""
+"""Heads and bodies as the hub reads them in mitmproxy's messages: fields parsed once, chunks within bounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEAD = [
 
 
 @pytest.mark.parametrize("name", ["host", b"HOST", "Accept", "empty", "absent", "\udcff"])
-def test_fields_read_as_mitmproxy_reads_them(name: str | bytes) -> None:
+def test_header_fields_are_read_like_mitmproxy_reads_them(name: str | bytes) -> None:
     own, ours = http.Headers(FIELDS), HeadersReadOnce(FIELDS)
     assert ours.get_all(name) == own.get_all(name)
     assert ours.get(name) == own.get(name)
@@ -64,8 +64,10 @@ def test_changed_headers_are_parsed_again() -> None:
     assert "host" not in headers
 
 
-def test_mitmproxy_itself_calls_a_function_for_each_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When this fails, header reads need not be cheaper any longer."""
+def test_mitmproxys_own_header_lookup_calls_a_function_for_each_field(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If this fails, the hub's own header lookup is no longer needed."""
     asked: list[bytes] = []
 
     def lower(key: bytes) -> bytes:
@@ -82,7 +84,7 @@ def test_mitmproxy_itself_calls_a_function_for_each_field(monkeypatch: pytest.Mo
 
 @pytest.fixture
 def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The fields whose types mitmproxy compares."""
+    """Return the fields whose types mitmproxy checks."""
     found: list[str] = []
     monkeypatch.setattr(typecheck, "check_option_type", lambda name, *_: found.append(name))
     return found
@@ -115,7 +117,7 @@ def test_a_malformed_target_is_a_value_error(target: bytes) -> None:
         request_of_line(b"GET", target, b"HTTP/1.1", OF_HTTP1)
 
 
-def test_the_pseudo_fields_of_http2_are_the_request_line() -> None:
+def test_http2_pseudo_header_fields_give_the_request_line() -> None:
     request = request_of_fields(HEAD)
     assert (request.authority, request.path, request.http_version) == ("hub:1", "/api", "HTTP/2.0")
     assert (request.method, [*request.headers.items()]) == ("GET", [("a", "b")])
@@ -133,7 +135,7 @@ def test_the_pseudo_fields_of_http2_are_the_request_line() -> None:
         (REQUEST, 101, *2 * ([(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1")],)),
     ],
 )
-def test_a_servers_head_as_the_client_has_it(
+def test_a_servers_head_is_translated_for_the_client(
     request_: http.Request, status: int, fields: Fields, sent: Fields
 ) -> None:
     made = response_of_server(status, fields, request_)
@@ -141,8 +143,8 @@ def test_a_servers_head_as_the_client_has_it(
     assert made.is_http2 is request_.is_http2
 
 
-def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
-    """mitmproxy's check of a field that is None leaves a cycle, and in it all that called."""
+def test_mitmproxy_does_not_check_the_fields_of_a_head_made_by_the_hub(checked: list[str]) -> None:
+    """mitmproxy's check of a field that is None leaves a reference cycle with all calling frames."""
     flow = tflow.tflow()
     checked.clear()
     refuse(flow, bad_request("nobody"))
@@ -165,7 +167,9 @@ def proxy() -> Iterator[Proxy[Raw]]:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("begin", [b"5;a=", b"0", b"1\r\nx\r\n0\r\nX: "])
-async def test_a_line_without_end_is_refused(proxy: Proxy[Raw], begin: bytes, is_streamed: bool) -> None:
+async def test_a_request_line_beyond_the_bound_is_refused(
+    proxy: Proxy[Raw], begin: bytes, is_streamed: bool
+) -> None:
     proxy.is_request_streamed = is_streamed
     async with proxy.serve(), asyncio.timeout(20):
         answer = await proxy.ask(POST + begin + b"0" * (MAX_CHUNK_LINE + 1))
@@ -192,15 +196,15 @@ async def test_a_malformed_chunk_is_refused_with_a_status(
     assert not proxy.server.got or is_streamed
 
 
-async def test_a_servers_line_without_end_is_a_502(proxy: Proxy[Raw]) -> None:
+async def test_a_servers_line_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> None:
     proxy.server.says = b"HTTP/1.1 200 OK\r\n" + IN_CHUNKS + b"5;" + b"x" * 2 * MAX_CHUNK_LINE
     async with proxy.serve(), asyncio.timeout(20):
         answer = await proxy.ask(b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 502")
 
 
-async def test_a_body_of_many_small_chunks_arrives_complete_over_several_rounds(proxy: Proxy[Raw]) -> None:
-    """More than are handled in one go come in one packet."""
+async def test_a_body_of_many_small_chunks_is_relayed_over_several_iterations(proxy: Proxy[Raw]) -> None:
+    """One packet has more chunks than are handled in one iteration of the loop."""
     count = 5 * CHUNKS_AT_ONCE + 3
     close = POST.replace(b"Host", b"Connection: close\r\nHost")
     flows: list[http.HTTPFlow] = []
@@ -222,7 +226,7 @@ async def test_a_body_of_many_small_chunks_arrives_complete_over_several_rounds(
         (504, "ServiceUnavailable"),
     ],
 )
-def test_errors_that_no_addon_sees_are_statuses(code: int, reason: str) -> None:
+def test_errors_that_bypass_addons_are_statuses(code: int, reason: str) -> None:
     head, _, body = error_response(code, "why\nit <b>failed</b>").partition(b"\r\n\r\n")
     said = json.loads(body)
     assert (said["kind"], said["status"], said["code"], said["reason"]) == ("Status", "Failure", code, reason)
@@ -233,11 +237,11 @@ def test_errors_that_no_addon_sees_are_statuses(code: int, reason: str) -> None:
     assert json.loads(error_body(code, "why"))["code"] == code
 
 
-def test_a_code_without_a_phrase_is_answered_too() -> None:
+def test_a_status_code_without_a_reason_phrase_is_sent() -> None:
     assert error_response(599).startswith(b"HTTP/1.1 599 Error\r\n")
 
 
-def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
+def test_a_long_reason_phrase_is_truncated_to_one_line() -> None:
     said = json.loads(error_body(502, "a\nb " * 1000))
     assert "\n" not in said["message"]
     assert len(said["message"]) < 300

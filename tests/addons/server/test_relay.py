@@ -1,4 +1,4 @@
-"""A relayed request at its server: what the hub sends, and when it reads more of the response."""
+"""A relayed request at its server: the data that the hub sends, and when it reads more of the response."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from addons.telemetry import metrics
 from kube.errors import bad_request
 from kube.http.transport.connection_pool import Connection
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
-from tests.addons.support.noted_request import NotedRequest, hooks_of
+from tests.addons.support.noted_request import RecordedRequest, hooks_of
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import lead
 
 
 class Server:
-    """A connection to a server, which notes what it is asked, and the connections of one identity."""
+    """A connection to a server that records the requests, and the pool of one identity."""
 
     scheme, host, port = "https", "cloud", 6443
 
@@ -72,12 +72,12 @@ class Server:
 
 
 class Relay:
-    """A request on its way, with both its sides. A context manager."""
+    """A relayed request with its client and its server. A context manager."""
 
     def __init__(
         self, method: str = "PUT", body: bytes | None = b"body", *, is_streamed: bool = False
     ) -> None:
-        self.request, self.server = NotedRequest(method, body), Server()
+        self.request, self.server = RecordedRequest(method, body), Server()
         self._is_streamed = is_streamed
         self.flow: http.HTTPFlow | None = None
         self.hooks: list[str] = []
@@ -95,7 +95,7 @@ class Relay:
             yield self
 
     async def says(self, *parts: bytes | int | ConnectionResetError | None) -> None:
-        """Let the server send these at once: a status, pieces, an error, or the end (None)."""
+        """Let the server send these in one go: a status, pieces, an error, or the end (None)."""
         await run_callbacks()
         response = self.server.response
         for part in parts:
@@ -112,7 +112,7 @@ class Relay:
 
     @property
     def sent(self) -> list[object]:
-        """The kinds of the parts of the answer, and the data."""
+        """Return the kinds of the sent parts of the response, and the data."""
         return [part[1] if part[0] == "data" else part[0] for part in self.request.parts]
 
 
@@ -121,7 +121,7 @@ async def run_callbacks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_buffered_body_is_sent_at_once_and_the_answer_streamed() -> None:
+async def test_a_buffered_body_is_sent_at_once_and_the_response_streamed() -> None:
     with Relay().running() as relay:
         await relay.says(200, b"half")
         assert relay.server.did == [("send", b"body", True), ("ack", 4)]
@@ -147,9 +147,7 @@ async def test_a_streamed_body_counts_as_unsent_until_the_server_reads_it() -> N
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-async def test_the_longest_body_that_waits_is_given_up(
-    monkeypatch: pytest.MonkeyPatch, has_begun: bool
-) -> None:
+async def test_the_longest_waiting_body_is_aborted(monkeypatch: pytest.MonkeyPatch, has_begun: bool) -> None:
     monkeypatch.setattr(client_addresses, "MAX_UNSENT_OF_ADDRESS", 10)
     relay, refused = Relay(is_streamed=True), value_of(metrics.REQUESTS_REFUSED.labels("429"))
     with relay.running():
@@ -174,7 +172,7 @@ async def test_the_longest_body_that_waits_is_given_up(
         (RuntimeError("secret"), b"the hub could not open a connection"),
     ],
 )
-async def test_a_connection_that_cannot_be_opened_is_a_502(error: Exception, why: bytes) -> None:
+async def test_a_failed_connection_is_502(error: Exception, why: bytes) -> None:
     relay = Relay()
     relay.server.is_reusable, relay.server.refuses = False, error
     relay.server.opens.set()
@@ -187,7 +185,7 @@ async def test_a_connection_that_cannot_be_opened_is_a_502(error: Exception, why
     assert relay.hooks[-1] == "error"
 
 
-async def test_a_client_that_leaves_while_a_connection_opens_sends_nothing() -> None:
+async def test_no_request_is_sent_if_the_client_disconnects_during_the_connect() -> None:
     relay = Relay()
     relay.server.is_reusable = False
     with relay.running():
@@ -198,7 +196,7 @@ async def test_a_client_that_leaves_while_a_connection_opens_sends_nothing() -> 
     assert (relay.server.did, relay.sent, relay.hooks[-1]) == ([], [], "error")
 
 
-async def test_a_head_that_cannot_be_sent_is_the_clients_fault() -> None:
+async def test_a_head_that_cannot_be_encoded_is_400() -> None:
     relay = Relay()
     relay.server.refuses = bad_request("no")
     with relay.running():
@@ -207,7 +205,7 @@ async def test_a_head_that_cannot_be_sent_is_the_clients_fault() -> None:
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-async def test_a_request_that_a_server_did_not_process_is_sent_again_before_an_answer(
+async def test_an_unprocessed_request_is_repeated_before_the_client_gets_a_response(
     has_begun: bool,
 ) -> None:
     resent = value_of(metrics.REQUESTS_RESENT)
@@ -224,7 +222,7 @@ async def test_a_request_that_a_server_did_not_process_is_sent_again_before_an_a
     assert value_of(metrics.REQUESTS_RESENT) == resent + (not has_begun)
 
 
-async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
+async def test_a_server_is_paused_for_a_client_that_does_not_read() -> None:
     relay = Relay("GET", None)
     relay.request.reads.clear()
     with relay.running():
@@ -240,7 +238,7 @@ async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
     assert relay.request.held == 0
 
 
-async def test_after_a_switch_both_sides_speak_until_one_ends() -> None:
+async def test_after_an_upgrade_both_sides_send_until_one_closes() -> None:
     relay = Relay("GET", None)
     with relay.running():
         await relay.says(SWITCHED)
@@ -254,7 +252,7 @@ async def test_after_a_switch_both_sides_speak_until_one_ends() -> None:
     assert relay.hooks[-1] == "response"
 
 
-async def test_a_running_watch_is_ended_once_and_an_unstarted_one_is_502() -> None:
+async def test_ending_a_watch_closes_a_running_one_and_answers_an_unstarted_one_502() -> None:
     with Relay().running() as relay:
         await relay.says(200, b"begun")
         assert relay.flow is not None
@@ -274,8 +272,8 @@ async def test_a_running_watch_is_ended_once_and_an_unstarted_one_is_502() -> No
     assert relay.request.parts[0][1] == 502
 
 
-async def test_a_request_with_a_route_changed_since_is_500() -> None:
-    request, server = NotedRequest("GET", None), Server()
+async def test_a_request_whose_route_was_changed_by_an_addon_is_500() -> None:
+    request, server = RecordedRequest("GET", None), Server()
 
     def decide(_: http.HTTPFlow, context: RequestContext) -> None:
         lead(context, server)

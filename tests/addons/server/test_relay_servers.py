@@ -31,7 +31,7 @@ GET = b"GET / HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
 
 @asynccontextmanager
 async def before[Server: Raw | Http2Server](server: Server) -> AsyncIterator[Proxy[Server]]:
-    """A proxy for clients of HTTP/1.1."""
+    """Yield a proxy for HTTP/1.1 clients in front of this server."""
     with taddons.context(Proxyserver()):
         proxy = Proxy(server, Raw(FROM_NODE))
         proxy.failover, proxy.is_streamed = None, True
@@ -39,10 +39,10 @@ async def before[Server: Raw | Http2Server](server: Server) -> AsyncIterator[Pro
             yield proxy
 
 
-# -- which connection ----------------------------------------------------------------------------------------------
+# -- the connection to the server ----------------------------------------------------------------------------------
 
 
-async def test_all_clients_share_a_connection_which_their_flows_show() -> None:
+async def test_all_clients_share_a_connection_that_is_shown_in_their_flows() -> None:
     server, flows = Http2Server(100), list[http.HTTPFlow]()
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.decide = flows.append
@@ -56,7 +56,7 @@ async def test_all_clients_share_a_connection_which_their_flows_show() -> None:
     assert shown.timestamp_start is not None
 
 
-async def test_a_server_that_comes_back_is_connected_to_again() -> None:
+async def test_a_recovered_server_is_connected_again() -> None:
     async with connected(Raw(ANSWER)) as (proxy, streams):
         assert await ask(streams) == 200
         up, proxy.server.port = proxy.server.port, 1
@@ -65,17 +65,17 @@ async def test_a_server_that_comes_back_is_connected_to_again() -> None:
         assert await ask(streams) == 200
 
 
-async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
+async def test_a_connection_that_the_server_closes_is_not_reused() -> None:
     server = Raw(ANSWER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), available=True)
     async with connected(server) as (_, streams):
         assert [await ask(streams) for _ in range(3)] == [200] * 3
         assert server.accepted == 3
 
 
-# -- what passes ---------------------------------------------------------------------------------------------------
+# -- relayed responses and upgrades --------------------------------------------------------------------------------
 
 
-async def test_a_client_of_http1_gets_the_answer_of_a_server_of_http2_in_chunks() -> None:
+async def test_an_http1_client_gets_an_http2_servers_response_in_chunks() -> None:
     async with before(Http2Server(100)) as proxy:
         head, _, body = (await proxy.ask(GET)).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -83,7 +83,7 @@ async def test_a_client_of_http1_gets_the_answer_of_a_server_of_http2_in_chunks(
         assert body == b"6\r\nserver\r\n0\r\n\r\n"
 
 
-async def test_an_answer_that_ends_with_its_servers_connection_comes_in_chunks_and_the_client_stays() -> None:
+async def test_a_response_delimited_by_the_servers_close_is_chunked_for_the_client() -> None:
     async with before(Raw(b"HTTP/1.1 200 OK\r\n\r\nserver")) as proxy:
         twice = GET.replace(b"Connection: close\r\n", b"") + GET
         first, second = (await proxy.ask(twice)).split(b"HTTP/1.1 200 OK\r\n")[1:]
@@ -94,7 +94,7 @@ async def test_an_answer_that_ends_with_its_servers_connection_comes_in_chunks_a
 
 
 async def test_a_body_in_single_bytes_is_forwarded_in_joined_pieces() -> None:
-    """Each piece took a hundred times as long as its byte: kubelet waited for 2.5 s."""
+    """Each piece once took a hundred times as long as its byte, so kubelet waited for 2.5 s."""
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 2000 + b"0\r\n\r\n"
     async with before(Raw(answer)) as proxy:
         _, _, body = (await proxy.ask(GET)).partition(b"\r\n\r\n")
@@ -103,7 +103,7 @@ async def test_a_body_in_single_bytes_is_forwarded_in_joined_pieces() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 304 Not Modified\r\n\r\n"])
-async def test_an_answer_without_a_body_has_none(answer: bytes) -> None:
+async def test_a_response_without_a_body_is_relayed_without_one(answer: bytes) -> None:
     async with connected(Raw(answer)) as (_, streams):
         assert await ask(streams) == int(answer[9:12])
     async with before(Raw(answer)) as proxy:
@@ -111,7 +111,7 @@ async def test_an_answer_without_a_body_has_none(answer: bytes) -> None:
         assert (head[9:12], body) == (answer[9:12], b"")
 
 
-async def test_an_answer_to_head_promises_a_body_that_does_not_come() -> None:
+async def test_a_response_to_head_has_a_content_length_and_no_body() -> None:
     async with before(Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")) as proxy:
         head, _, body = (await proxy.ask(GET.replace(b"GET", b"HEAD"))).partition(b"\r\n\r\n")
         assert b"content-length: 6" in head
@@ -131,7 +131,7 @@ async def test_a_truncated_body_is_an_error_for_each_client() -> None:
 
 
 @pytest.mark.parametrize("rest", [b"", b"and at once"])
-async def test_bytes_after_an_upgrade_pass_in_both_directions(rest: bytes) -> None:
+async def test_bytes_after_an_upgrade_are_relayed_in_both_directions(rest: bytes) -> None:
     said = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
     heard: list[bytes] = []
 
@@ -174,7 +174,8 @@ async def test_the_end_of_an_upgraded_connection_reaches_the_client() -> None:
 async def test_an_upgraded_connection_ends_with_either_side(
     who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A terminal in a container hung for ever when its server was gone, and so did a client that had said its last."""
+    """A terminal in a container once hung for ever when its server was gone, as did a client that had closed its
+    side."""
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -205,10 +206,10 @@ async def test_an_upgraded_connection_ends_with_either_side(
     assert "crashed" not in caplog.text
 
 
-# -- who leaves ----------------------------------------------------------------------------------------------------
+# -- disconnects ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_that_leaves_ends_its_stream_alone() -> None:
+async def test_a_disconnected_client_ends_only_its_own_stream() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (_, streams):
         left, stays = await watch(streams, 2)
@@ -218,7 +219,7 @@ async def test_a_client_that_leaves_ends_its_stream_alone() -> None:
         await streams.until(lambda: streams.received[stays] == len(b"server on"))
 
 
-async def test_a_stream_that_the_server_resets_is_reset_for_its_client_alone() -> None:
+async def test_a_stream_reset_by_the_server_is_reset_only_for_its_client() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (_, streams):
         ended, stays = await watch(streams, 2)
@@ -227,7 +228,7 @@ async def test_a_stream_that_the_server_resets_is_reset_for_its_client_alone() -
         assert stays not in streams.ended
 
 
-async def test_a_watch_that_a_server_answers_may_be_ended() -> None:
+async def test_a_relayed_watch_can_be_ended() -> None:
     server, flows = Http2Server(100), list[http.HTTPFlow]()
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.decide = flows.append
@@ -240,7 +241,7 @@ async def test_a_watch_that_a_server_answers_may_be_ended() -> None:
 
 
 async def test_a_request_without_an_upstream_is_500() -> None:
-    """A hook that would have set the server may raise."""
+    """A hook that should have set the server may have raised."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.to_server = None  # type: ignore[assignment]  # no upstream
         assert await ask(streams) == 500
@@ -266,8 +267,8 @@ async def test_a_slow_client_does_not_stop_streams_of_the_shared_connection() ->
 async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each stream had a bound, and a thousand streams had half a gigabyte."""
-    # Bytes that a server of HTTP/2 takes before it widens the window (RFC 9113, 6.9.2).
+    """With a bound for each stream only, a thousand streams once held half a gigabyte."""
+    # Bytes that an HTTP/2 server accepts before it increases the window (RFC 9113, 6.9.2).
     server_window = 65_535
     pseudo = {":method": "GET", ":scheme": "https", ":authority": "hub", ":path": "/"}
     bound = 8 * STREAM_WINDOW
@@ -286,7 +287,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
         await streams.until(lambda: len(streams.status) == 12)
         assert set(streams.status.values()) == {429}
         address = proxy.layer.address
-        # The end of the last upload is read in later iterations.
+        # The end of the last upload is read in a later iteration.
         await until(lambda: address.unsent.size >= bound - server_window)
         assert address.unsent.size <= bound
         server.is_silent = False
@@ -297,10 +298,10 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
         assert address.unsent.size == 0
 
 
-async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
+async def test_the_connection_of_a_client_that_does_not_read_its_socket_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Data beyond the kernel's buffer counts like unread data of an HTTP/2 client."""
+    """Data beyond the kernel's buffer counts like unread HTTP/2 data."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_connection, "SOCKET_BUFFER", 0)
@@ -316,10 +317,10 @@ async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
     assert value_of(metrics.UNREAD_STREAMS) == reset + 1
 
 
-async def test_a_client_that_pings_and_does_not_read_loses_its_connection(
+async def test_the_connection_of_a_client_that_pings_and_does_not_read_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each answer to it stayed in memory, as did each refusal of a malformed request."""
+    """Each PING response once stayed in memory, as did each refusal of a malformed request."""
     reset = value_of(metrics.UNREAD_STREAMS)
     async with connected(Raw(ANSWER)) as (_, streams):
         assert await ask(streams) == 200
@@ -331,8 +332,9 @@ async def test_a_client_that_pings_and_does_not_read_loses_its_connection(
     assert value_of(metrics.UNREAD_STREAMS) == reset + 1
 
 
-async def test_a_client_that_leaves_while_a_connection_opens_leaves_it_to_the_next() -> None:
-    """Clients that left at that moment used up descriptors, and in the end the count of the hub's connections."""
+async def test_a_connection_opened_for_a_disconnected_client_is_reused() -> None:
+    """Clients that disconnected at that moment once used up file descriptors, and in the end the limit of the hub's
+    connections."""
     server, opens, may_open = Http2Server(100), asyncio.Event(), asyncio.Event()
 
     async def connect(_: str) -> Connection:

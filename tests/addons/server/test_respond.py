@@ -1,4 +1,4 @@
-"""The hub's own responses: the parts that a client is sent, when, and failing ones."""
+"""The hub's own responses: the parts that a client gets, their timing, and failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kube.errors import forbidden, unavailable
 from kube.wire.codec_base import PIECE
 from tests.addons.support.answering import REQUEST, Answering, ImmediateAnswers, answer_here, have_answered
 from tests.addons.support.lasting_parts import connected
-from tests.addons.support.noted_request import NotedRequest, Part, hooks_of
+from tests.addons.support.noted_request import Part, RecordedRequest, hooks_of
 from tests.addons.support.proxied import ANSWER, Raw, watching_proxy
 from tests.addons.support.samples import lead
 
@@ -28,8 +28,8 @@ TEXT = {"Content-Type": "text/plain"}
 
 
 @dataclass
-class Says:
-    """Answers with a value, or raises it."""
+class FixedAnswerer:
+    """Return a response, or raise an error."""
 
     said: Answer | BaseException
 
@@ -39,12 +39,12 @@ class Says:
         raise self.said
 
 
-async def sent(said: Answer | BaseException, request: NotedRequest | None = None) -> list[Part]:
-    """Answer a request, and return the parts that the client is sent."""
-    request = request or NotedRequest()
+async def sent(said: Answer | BaseException, request: RecordedRequest | None = None) -> list[Part]:
+    """Answer a request; return the parts that the client gets."""
+    request = request or RecordedRequest()
 
     def decide(_flow: http.HTTPFlow, context: RequestContext) -> None:
-        context.route, context.answerer = Route(RouteKind.VIEW, "test"), Says(said)
+        context.route, context.answerer = Route(RouteKind.VIEW, "test"), FixedAnswerer(said)
 
     with hooks_of(decide) as hooks:
         hooks.append("stream")
@@ -65,19 +65,19 @@ def head(length: int | None, status: int = 200) -> Part:
         (Answer(iter([b"who", b"le"]), TEXT), [head(None), ("data", b"who"), ("data", b"le"), ("end",)]),
     ],
 )
-async def test_an_answer_is_sent_in_its_pieces(answer: Answer, parts: list[Part]) -> None:
+async def test_a_response_is_sent_in_its_pieces(answer: Answer, parts: list[Part]) -> None:
     assert await sent(answer) == parts
 
 
-async def test_a_large_answer_is_sent_in_pieces_with_its_length() -> None:
+async def test_a_large_response_is_sent_in_pieces_with_its_length() -> None:
     large = bytes(2 * PIECE + 1)
     first, *pieces, last = await sent(Answer(large, TEXT))
     assert (first, last) == (head(len(large)), ("end",))
     assert [len(bytes(piece)) for _, piece in pieces] == [PIECE, PIECE, 1]  # type: ignore[call-overload]  # of a body
 
 
-async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
-    assert await sent(Answer(b"whole", TEXT), NotedRequest("HEAD")) == [head(5), ("end",)]
+async def test_a_response_to_head_has_its_length_and_no_body() -> None:
+    assert await sent(Answer(b"whole", TEXT), RecordedRequest("HEAD")) == [head(5), ("end",)]
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,18 @@ async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
         (unavailable("later", retry_after=3), 503, "3"),
         (RuntimeError("the secret reason"), 500, None),
         (OSError("the secret disk"), 500, None),
-        (RelayToCloud(), 503, "1"),  # the cloud was not allowed to answer
+        (RelayToCloud(), 503, "1"),  # this route is not allowed to reach the cloud
     ],
 )
-async def test_an_error_is_a_status(error: Exception, code: int, delay: str | None) -> None:
+async def test_an_error_is_sent_as_a_status(error: Exception, code: int, delay: str | None) -> None:
     (_, status, headers), (_, body), _ = await sent(error)
     assert isinstance(headers, dict)
     assert (status, headers.get("Retry-After"), headers["Content-Type"]) == (code, delay, "application/json")
     assert b"secret" not in bytes(body)  # type: ignore[call-overload]  # a piece of a body
 
 
-async def test_a_request_without_an_answer_is_500() -> None:
-    request = NotedRequest()
+async def test_a_request_without_a_response_is_500() -> None:
+    request = RecordedRequest()
     with hooks_of(lambda _flow, _context: None) as hooks:
         await serve(request)
     assert request.parts[0][1] == 500
@@ -106,16 +106,16 @@ async def test_a_request_without_an_answer_is_500() -> None:
 
 
 @pytest.mark.parametrize("error", [ClientLeft(), asyncio.CancelledError()])
-async def test_a_client_that_left_gets_no_answer(error: BaseException) -> None:
+async def test_a_disconnected_client_gets_no_response(error: BaseException) -> None:
     assert await sent(error) == []
 
 
-def stream_of(request: NotedRequest) -> OwnStream:
+def stream_of(request: RecordedRequest) -> OwnStream:
     return OwnStream(Sending(request, http.HTTPFlow(request.client, request.client)))  # type: ignore[arg-type]  # the server is not used
 
 
-async def begun(request: NotedRequest) -> OwnStream:
-    """A stream whose head has gone."""
+async def begun(request: RecordedRequest) -> OwnStream:
+    """Start a stream whose head has been sent."""
     stream = stream_of(request)
     with hooks_of(lambda _flow, _context: None) as hooks:
         hooks.append("stream")
@@ -123,8 +123,8 @@ async def begun(request: NotedRequest) -> OwnStream:
     return stream
 
 
-async def test_pieces_are_sent_at_once_while_the_client_reads_and_wait_else() -> None:
-    request = NotedRequest()
+async def test_pieces_are_sent_at_once_to_a_reading_client_and_wait_for_a_slow_one() -> None:
+    request = RecordedRequest()
     stream = await begun(request)
     assert stream.outlet is not None
     assert stream.outlet(b"one")
@@ -138,8 +138,8 @@ async def test_pieces_are_sent_at_once_while_the_client_reads_and_wait_else() ->
     assert request.parts[1:] == [("data", b"one"), ("data", b"two")]
 
 
-async def test_no_piece_is_made_before_the_client_reads() -> None:
-    request, made = NotedRequest(), list[int]()
+async def test_a_piece_is_produced_only_when_the_client_reads() -> None:
+    request, made = RecordedRequest(), list[int]()
 
     def pieces() -> Iterator[bytes]:
         for number in range(2):
@@ -156,8 +156,8 @@ async def test_no_piece_is_made_before_the_client_reads() -> None:
     assert (made, request.parts[1:]) == ([0, 1], [("data", b"x")] * 2)
 
 
-async def test_a_stream_with_a_full_client_holds_no_sent_piece() -> None:
-    request = NotedRequest()
+async def test_a_stream_that_waits_for_its_client_holds_no_sent_piece() -> None:
+    request = RecordedRequest()
     stream = await begun(request)
 
     async def send(data: bytes) -> None:
@@ -178,7 +178,7 @@ async def test_a_stream_with_a_full_client_holds_no_sent_piece() -> None:
     task.cancel()
 
 
-# -- whole answers at clients ---------------------------------------------------------------------------------------
+# -- complete responses at clients ---------------------------------------------------------------------------------
 
 
 LAST = REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
@@ -188,7 +188,7 @@ LARGE = bytes(3 * PIECE + 1)
 async def asked(
     answerer: Answering | ImmediateAnswers, request: bytes = LAST
 ) -> tuple[int, http.Headers, bytes]:
-    """Code, headers and body of what a client of HTTP/1.1 gets, to the end of its connection."""
+    """Return code, headers and body that an HTTP/1.1 client gets until its connection closes."""
     with watching_proxy() as proxy:
         answer_here(proxy, answerer)
         async with proxy.serve(), asyncio.timeout(20):
@@ -215,7 +215,7 @@ async def test_pipelined_requests_of_http1_are_answered_in_order(body: bytes) ->
 
 
 @pytest.mark.parametrize("body", [b"", b"whole", LARGE])
-async def test_a_client_of_http2_gets_a_complete_answer(body: bytes) -> None:
+async def test_an_http2_client_gets_a_complete_response(body: bytes) -> None:
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, ImmediateAnswers(Answer(body, TEXT, 201)))
         stream = streams.get("/", {})
@@ -223,14 +223,14 @@ async def test_a_client_of_http2_gets_a_complete_answer(body: bytes) -> None:
         assert (streams.status[stream], streams.received[stream]) == (201, len(body))
 
 
-async def test_a_header_may_come_more_than_once() -> None:
+async def test_a_repeated_header_is_sent_repeatedly() -> None:
     fields = CIMultiDict([("Warning", "299 - one"), ("Warning", "299 - two")])
     _, headers, _ = await asked(ImmediateAnswers(Answer(b"", fields)))
     assert headers.get_all("Warning") == ["299 - one", "299 - two"]
 
 
-async def test_the_hub_gets_a_body_as_it_came() -> None:
-    """Unpacked it may be a thousand times as long."""
+async def test_a_request_body_is_passed_to_the_hub_without_decompression() -> None:
+    """Decompressed it may be a thousand times as long."""
     response = ImmediateAnswers(Answer(b""))
     put = LAST.replace(b"GET", b"PUT")
     request = put.replace(b"\r\n\r\n", b"\r\nContent-Encoding: gzip\r\nContent-Length: 6\r\n\r\n")
@@ -242,7 +242,7 @@ async def test_the_hub_gets_a_body_as_it_came() -> None:
     assert (wanted.body, wanted.headers["content-encoding"], wanted.target) == (b"packed", "gzip", "/watch")
 
 
-# -- answers that end before their end --------------------------------------------------------------------------------
+# -- aborted responses ---------------------------------------------------------------------------------------------
 
 
 async def break_off(stream: ClientStream) -> None:
@@ -250,12 +250,12 @@ async def break_off(stream: ClientStream) -> None:
     raise unavailable("the cloud cannot be reached")
 
 
-async def test_an_answer_that_breaks_off_has_no_last_chunk_over_http1() -> None:
+async def test_an_aborted_response_has_no_last_chunk_over_http1() -> None:
     code, _, rest = await asked(Answering(break_off), REQUEST)
     assert (code, rest) == (200, b"4\r\npart\r\n")
 
 
-async def test_an_answer_that_breaks_off_resets_the_stream_of_http2() -> None:
+async def test_an_aborted_response_resets_its_http2_stream() -> None:
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(break_off))
         stream = streams.get("/watch", {})
@@ -265,7 +265,7 @@ async def test_an_answer_that_breaks_off_resets_the_stream_of_http2() -> None:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.2])
-async def test_a_client_that_leaves_ends_its_answer_whatever_the_addons_still_do(delay: float) -> None:
+async def test_a_disconnect_ends_the_response_even_while_addons_run(delay: float) -> None:
     async def wait(_stream: ClientStream) -> None:
         await asyncio.Event().wait()
 
@@ -281,9 +281,9 @@ async def test_a_client_that_leaves_ends_its_answer_whatever_the_addons_still_do
         await answering.over.wait()
 
 
-async def test_a_client_of_http1_that_leaves_cancels_its_answer() -> None:
+async def test_a_disconnected_http1_client_cancels_its_response() -> None:
     class LeftAlone:
-        """Waits for ever, until it is cancelled."""
+        """Wait for ever, until cancelled."""
 
         def __init__(self) -> None:
             self.began, self.over = asyncio.Event(), asyncio.Event()
@@ -308,8 +308,8 @@ async def test_a_client_of_http1_that_leaves_cancels_its_answer() -> None:
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-async def test_a_failover_answer_is_sent_to_its_end(breaks: bool) -> None:
-    """The error of the server that failed is no news; that of the answer in its place is."""
+async def test_a_failover_response_is_sent_completely(breaks: bool) -> None:
+    """The failed server's error is already handled; only an error of the replacing response counts."""
 
     async def write(stream: ClientStream) -> None:
         await stream.write(b"own")
@@ -320,7 +320,7 @@ async def test_a_failover_answer_is_sent_to_its_end(breaks: bool) -> None:
         have_answered(flow, Answering(write), RouteKind.CACHED_RELAY)
 
     with watching_proxy() as proxy:
-        proxy.server.says = b""  # and the end of the connection
+        proxy.server.says = b""  # the connection then closes
         proxy.server._count_stored = False
         proxy.failover = run_callbacks
         async with proxy.serve(), asyncio.timeout(20):
@@ -328,17 +328,17 @@ async def test_a_failover_answer_is_sent_to_its_end(breaks: bool) -> None:
     assert answer.endswith(b"3\r\nown\r\n" if breaks else b"3\r\nown\r\n0\r\n\r\n")
 
 
-# -- what the hub leaves to the cloud ------------------------------------------------------------------------------
+# -- requests that fall through to the cloud -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("says", "answer"), [(ANSWER, b"server"), (b"", b"the hub's")], ids=["answers", "fails each time"]
 )
-async def test_a_request_left_to_the_cloud_is_sent_buffered_and_returns_to_the_hub_on_failure(
+async def test_a_request_that_falls_through_to_the_cloud_returns_to_the_hub_on_failure(
     says: bytes, answer: bytes
 ) -> None:
     class LeavesToCloud:
-        """An answerer that leaves a request to the cloud as often as it says, and then answers it."""
+        """An answerer that passes a request on to the cloud a number of times, then answers it."""
 
         def __init__(self, times: int) -> None:
             self.times = times

@@ -1,4 +1,4 @@
-"""The hub's own answers, as streams to clients of HTTP/1.1 and HTTP/2."""
+"""The hub's own responses as streams to HTTP/1.1 and HTTP/2 clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.hub.support.http2 import Streams
 
 PIECE = bytes(32 * 1024)
 MUCH = 2_000
-"""Pieces that no socket's buffers hold."""
+"""A number of pieces that exceeds all socket buffers."""
 
 
 async def three(stream: ClientStream) -> None:
@@ -31,7 +31,7 @@ async def three(stream: ClientStream) -> None:
     await stream.write(b"three")
 
 
-async def test_a_buffered_answer_is_complete_for_addons_of_mitmproxy() -> None:
+async def test_mitmproxy_addons_get_a_buffered_response_complete() -> None:
     answering = Answering(three)
     with watching_proxy() as proxy:
         proxy.is_streamed = False
@@ -44,7 +44,7 @@ async def test_a_buffered_answer_is_complete_for_addons_of_mitmproxy() -> None:
     assert b"one two three" in answer
 
 
-async def test_addons_that_think_about_the_head_are_waited_for() -> None:
+async def test_the_response_waits_for_addons_that_process_its_head() -> None:
     answering = Answering(three)
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, answering)
@@ -55,7 +55,7 @@ async def test_addons_that_think_about_the_head_are_waited_for() -> None:
 
 
 class Writing:
-    """Writes so many pieces, and counts."""
+    """Write a number of pieces, and count them."""
 
     def __init__(self, pieces: int = MUCH) -> None:
         self.written = 0
@@ -67,7 +67,7 @@ class Writing:
             self.written += len(PIECE)
 
     async def settled(self) -> int:
-        """Wait until nothing more can be written, and return the number of bytes."""
+        """Wait until nothing more can be written; return the number of written bytes."""
         before = -1
         while self.written != before:
             before = self.written
@@ -75,7 +75,7 @@ class Writing:
         return before
 
 
-async def test_an_answer_waits_for_a_client_of_http2_that_does_not_read_and_ends_with_its_stream() -> None:
+async def test_a_response_waits_for_a_slow_http2_client_and_ends_with_its_stream() -> None:
     writing = Writing()
     answering = Answering(writing)
     async with connected(Raw(b"")) as (proxy, streams):
@@ -88,7 +88,7 @@ async def test_an_answer_waits_for_a_client_of_http2_that_does_not_read_and_ends
         await answering.over.wait()
 
 
-async def test_an_answer_continues_when_its_http2_client_reads_again() -> None:
+async def test_a_response_continues_when_its_http2_client_reads_again() -> None:
     writing = Writing(50)
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(writing))
@@ -102,7 +102,7 @@ async def test_an_answer_continues_when_its_http2_client_reads_again() -> None:
         assert streams.received[stream] == 50 * len(PIECE)
 
 
-async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends_when_it_leaves() -> None:
+async def test_a_response_waits_for_a_slow_http1_client_and_ends_with_its_connection() -> None:
     writing = Writing()
     answering = Answering(writing)
     with watching_proxy() as proxy:
@@ -117,10 +117,10 @@ async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends
 
 
 async def test_pending_data_for_a_client_is_bounded_by_its_socket() -> None:
-    """100 clients that did not read their lists had the hub hold 20 MB, twice what their sockets may."""
+    """100 clients that did not read their lists once made the hub hold 20 MB, twice the limit of their sockets."""
 
     class Counted(bytes):
-        """A piece that counts how many of its kind there are."""
+        """A piece that counts its instances."""
 
         alive = 0
 
@@ -149,7 +149,7 @@ async def test_pending_data_for_a_client_is_bounded_by_its_socket() -> None:
     assert pieces == 0
 
 
-async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disconnect_during_a_write_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     left = asyncio.Event()
 
     async def late(stream: ClientStream) -> None:
@@ -163,7 +163,7 @@ async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pyte
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(REQUEST)
             await reader.readuntil(b"\r\n\r\n")
-            # The write comes in the iteration of the loop that resets the connection, before the hub has seen it.
+            # The write runs in the loop iteration that resets the connection, before the hub is notified.
             reset = struct.pack("ii", 1, 0)
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             writer.transport.abort()
@@ -187,8 +187,8 @@ async def test_writing_to_an_ended_stream_raises() -> None:
             await taken[0].write(b"late")
 
 
-async def test_a_client_that_reads_slowly_loses_none_of_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """250 watches of 20 KB each were more than all clients may leave unread, so that some were reset."""
+async def test_a_slow_client_gets_all_of_many_responses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 watches of 20 KB each exceeded the bound of unread data, so some were once reset."""
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 8 * len(PIECE))
     monkeypatch.setattr(client_connection, "FAIR_UNREAD", 8 * len(PIECE))
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * len(PIECE))
@@ -210,10 +210,10 @@ async def test_a_client_that_reads_slowly_loses_none_of_many_answers(monkeypatch
         assert not streams.ended
 
 
-# -- pieces that go to a client at once -----------------------------------------------------------------------------
+# -- pieces on the fast path ---------------------------------------------------------------------------------------
 
 
-async def test_pieces_of_outlet_and_stream_come_in_order_and_addons_see_each() -> None:
+async def test_pieces_of_fast_path_and_stream_arrive_in_order_and_reach_addons() -> None:
     counted: list[bytes] = []
 
     def count(chunk: bytes) -> bytes:
@@ -240,7 +240,7 @@ async def test_pieces_of_outlet_and_stream_come_in_order_and_addons_see_each() -
     assert counted == [b"one ", b"two ", b"three ", b"two ", b"four", b""]
 
 
-async def test_a_piece_beyond_the_window_waits_and_is_not_overtaken() -> None:
+async def test_a_piece_beyond_the_window_waits_and_keeps_its_order() -> None:
     full_frame = bytes(LARGEST_FRAME)
     refused, opened = asyncio.Event(), asyncio.Event()
     sent: list[int] = []
@@ -274,13 +274,13 @@ async def test_a_piece_beyond_the_window_waits_and_is_not_overtaken() -> None:
         assert streams.received[stream] == sum(sent) + len(full_frame) + len("last")
 
 
-async def test_a_stream_that_its_client_cancelled_takes_nothing() -> None:
+async def test_a_stream_cancelled_by_its_client_accepts_no_piece() -> None:
     async def write(stream: ClientStream) -> None:
         outlet = stream.outlet
         assert outlet is not None
         await stream.write(b"begun")
         try:
-            await asyncio.Event().wait()  # until the stream's end cancels this
+            await asyncio.Event().wait()  # until the end of the stream cancels this task
         finally:
             answers.append(outlet(b"late"))
 
@@ -298,7 +298,7 @@ async def test_a_stream_that_its_client_cancelled_takes_nothing() -> None:
 @pytest.mark.parametrize(
     ("version", "body"), [(b"1.1", b"5\r\nwhole\r\n3\r\nand\r\n0\r\n\r\n"), (b"1.0", b"wholeand")]
 )
-async def test_a_client_of_http1_gets_chunks_or_a_body_that_ends_with_the_connection(
+async def test_an_http1_client_gets_chunks_or_a_body_delimited_by_the_close(
     version: bytes, body: bytes
 ) -> None:
     async def write(stream: ClientStream) -> None:
@@ -322,7 +322,7 @@ async def test_a_client_of_http1_gets_chunks_or_a_body_that_ends_with_the_connec
             writer.close()
 
 
-async def test_a_client_that_asks_for_the_head_alone_gets_no_piece() -> None:
+async def test_a_head_request_gets_no_piece() -> None:
     async def write(stream: ClientStream) -> None:
         assert stream.outlet is not None
         assert stream.outlet(b"nobody reads this")
@@ -336,7 +336,7 @@ async def test_a_client_that_asks_for_the_head_alone_gets_no_piece() -> None:
 
 
 @pytest.mark.parametrize("is_h2", [False, True])
-async def test_a_socket_that_is_full_gets_nothing(is_h2: bool) -> None:
+async def test_a_full_socket_gets_no_piece_on_the_fast_path(is_h2: bool) -> None:
     refused = asyncio.Event()
 
     async def write(stream: ClientStream) -> None:

@@ -1,4 +1,5 @@
-"""A request from its head to its response: refused bodies, early responses, requests that a server did not process."""
+"""A request from its head to its response: refused bodies, early responses, and requests that a server did not
+process."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw, held_b
 
 
 def refuse_all(proxy: Proxy[Raw]) -> None:
-    """Refuse by the request's headers, like the hub refuses an anonymous caller."""
+    """Refuse on the request's headers, like the hub refuses an anonymous caller."""
 
     def decide(flow: http.HTTPFlow) -> None:
         refuse(flow, unauthorized("Unauthorized"))
@@ -31,7 +32,7 @@ def refuse_all(proxy: Proxy[Raw]) -> None:
     proxy.decide = decide
 
 
-async def test_a_refused_request_is_answered_before_its_body_comes() -> None:
+async def test_a_refused_request_is_answered_before_its_body_arrives() -> None:
     async with connected(Raw(ANSWER)) as (proxy, streams):
         refuse_all(proxy)
         stream = streams.send(
@@ -45,7 +46,7 @@ async def test_a_refused_request_is_answered_before_its_body_comes() -> None:
 
 
 async def upload(size: int, *, declared: bool, is_streamed: bool) -> tuple[int, bytes]:
-    """Code and body of the answer to a body of that size, and an end of what was held."""
+    """Send a body of this size; return code and body of the response, and check that its memory is released."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.is_request_streamed = is_streamed
         headers = {"content-length": str(size)} if declared else {}
@@ -81,8 +82,10 @@ async def test_all_collected_bodies_together_are_bounded(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that waits for its body is refused; a streamed body is no longer stored for a second server."""
+async def test_a_body_is_buffered_for_a_bounded_time(
+    is_streamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request still waiting for its body is refused; a streamed body is no longer buffered for a second server."""
     for module in (serve, relay):
         monkeypatch.setattr(module, "BODY_TIME", 0.3)
     server = Http2Server(100)
@@ -109,7 +112,7 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool, monkeypatch:
 async def test_data_received_while_addons_decide_is_dropped_after_a_refusal(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The end of the request is here already when its head is refused."""
+    """The complete body has already arrived when the head is refused."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.hook_delay = 0.05
         refuse_all(proxy)
@@ -141,7 +144,7 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH"])
 @pytest.mark.parametrize("is_streamed", [True, False])
 @pytest.mark.parametrize("how", ["farewell", "refusal"])
-async def test_a_request_that_a_server_did_not_process_is_sent_again(
+async def test_a_request_that_a_server_did_not_process_is_repeated(
     method: str, is_streamed: bool, how: str
 ) -> None:
     server = Http2Server(100)
@@ -175,10 +178,10 @@ async def test_a_request_that_a_server_did_not_process_is_sent_again(
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-async def test_a_request_that_lost_its_body_is_never_sent_again(
+async def test_a_request_without_its_buffered_body_is_never_repeated(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The options of a deletion are its body: a trial without it deletes."""
+    """DeleteOptions are in the body: a dry run repeated without them would delete."""
     monkeypatch.setattr(client_addresses, "MAX_BODIES", 100)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
@@ -196,10 +199,10 @@ async def test_a_request_that_lost_its_body_is_never_sent_again(
 
 
 @pytest.mark.parametrize("must_be_complete", [True, False])
-async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
+async def test_buffered_responses_have_a_bound_over_all_requests(
     must_be_complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each had one, of 4 MiB, and there may be four thousand."""
+    """Each had a bound of 4 MiB, and there may be four thousand."""
     monkeypatch.setattr(client_addresses, "MAX_ANSWERS_OF_ADDRESS", 50_000)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
@@ -219,7 +222,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
         assert layer.address.answers.size == 0
 
 
-async def test_a_server_that_never_processes_is_given_up() -> None:
+async def test_retries_end_for_a_server_that_never_processes_the_request() -> None:
     server = Http2Server(100)
     server.refuses = True
     async with server.serve(), connected(server) as (_, streams):
@@ -227,8 +230,8 @@ async def test_a_server_that_never_processes_is_given_up() -> None:
     assert sum(server.streams) == SENDS
 
 
-class Hasty(Raw):
-    """A server that answers the head of a request."""
+class EarlyResponder(Raw):
+    """A server that responds to the head of a request."""
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -240,10 +243,10 @@ TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nl
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_answer_before_the_end_of_its_request_is_complete_over_http2(is_streamed: bool) -> None:
+async def test_a_response_before_the_end_of_its_request_is_complete_over_http2(is_streamed: bool) -> None:
     """The client may wait for the end of the response before it sends more."""
     post = {":method": "POST", ":scheme": "https", ":authority": "hub", ":path": "/"}
-    server = Hasty(TOO_LARGE)
+    server = EarlyResponder(TOO_LARGE)
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.is_request_streamed, proxy.is_streamed = True, is_streamed
         for _ in range(2):
@@ -253,9 +256,9 @@ async def test_an_answer_before_the_end_of_its_request_is_complete_over_http2(is
             streams.more(upload, b"what comes of it", end=True)
 
 
-async def test_an_answer_before_the_end_of_its_request_is_complete_over_http1() -> None:
+async def test_a_response_before_the_end_of_its_request_is_complete_over_http1() -> None:
     with watching_proxy() as proxy:
-        proxy.server, proxy.is_request_streamed = Hasty(TOO_LARGE), True
+        proxy.server, proxy.is_request_streamed = EarlyResponder(TOO_LARGE), True
         async with proxy.serve(), asyncio.timeout(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             try:
@@ -268,10 +271,10 @@ async def test_an_answer_before_the_end_of_its_request_is_complete_over_http1() 
 
 
 @pytest.mark.parametrize("is_streamed", [True, False])
-async def test_an_addon_that_answers_at_the_head_of_a_response_sends_no_byte_of_the_server(
+async def test_a_response_replaced_by_an_addon_sends_no_byte_of_the_server(
     is_streamed: bool,
 ) -> None:
-    """The guard does so if a hook raises: bytes that no filter has seen must not go out instead."""
+    """The guard does so if a hook raises: the client must not get bytes that no filter has processed."""
     async with connected(Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: b\r\n\r\nunfiltered")) as (
         proxy,
         streams,

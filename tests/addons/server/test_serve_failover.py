@@ -30,7 +30,7 @@ BROKEN = {
     "no HTTP": b"garbage\r\n\r\n",
 }
 SOCKETS = 16 * 2**20
-"""Bytes that the sockets' buffers between the server and the client may take, generously."""
+"""An upper bound of the bytes in the socket buffers between the server and the client."""
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def proxy() -> Iterator[Proxy[Raw]]:
 
 
 def parts(answer: bytes) -> tuple[int, bytes]:
-    """Code and body."""
+    """Return code and body."""
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
 
 
-async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) -> None:
+async def test_no_failover_happens_for_a_server_that_responds(proxy: Proxy[Raw]) -> None:
     async with proxy.serve():
         assert parts(await proxy.ask(GET)) == (200, b"server")
     assert not proxy.node.got
@@ -53,7 +53,7 @@ async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) ->
 
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("request_", [GET, POST], ids=["GET", "POST"])
-async def test_a_request_whose_server_fails_is_answered_by_the_node(
+async def test_a_request_whose_server_fails_is_answered_by_the_hub(
     proxy: Proxy[Raw], says: bytes, request_: bytes
 ) -> None:
     proxy.server.says = says
@@ -67,7 +67,9 @@ async def test_a_request_whose_server_fails_is_answered_by_the_node(
     assert "error" not in proxy.hooks, "the flow did not fail"
 
 
-async def test_a_server_that_refuses_the_connection(proxy: Proxy[Raw]) -> None:
+async def test_a_request_whose_server_refuses_the_connection_is_answered_by_the_hub(
+    proxy: Proxy[Raw],
+) -> None:
     async with proxy.serve():
         free = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         proxy.server.port = free.sockets[0].getsockname()[1]
@@ -96,8 +98,8 @@ async def test_a_failover_over_http2_answers_without_disturbing_parallel_streams
 
 @pytest.mark.parametrize("node_says", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
-async def test_a_request_fails_over_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
-    """If the node's own answer fails as well, the client gets 502: neither a loop nor silence."""
+async def test_a_request_fails_over_only_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
+    """If the hub's own response fails as well, the client gets 502, not a loop or silence."""
     proxy.server.says, proxy.node.says = says, node_says
     async with proxy.serve(), asyncio.timeout(5):
         assert parts(await proxy.ask(GET))[0] == 502
@@ -115,7 +117,7 @@ async def test_a_request_without_a_failover_is_502(proxy: Proxy[Raw], says: byte
     assert proxy.hooks.count("error") == 1
 
 
-async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> None:
+async def test_a_failed_failover_is_502_and_counted(proxy: Proxy[Raw]) -> None:
     failed = metrics.HOOK_ERRORS.labels("edgehub-failover", "failover")
 
     def fail(_: http.HTTPFlow) -> None:
@@ -130,7 +132,7 @@ async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> No
     assert proxy.hooks.count("error") == 1
 
 
-async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(proxy: Proxy[Raw]) -> None:
+async def test_a_response_that_has_started_is_not_replaced(proxy: Proxy[Raw]) -> None:
     proxy.is_streamed = True
     proxy.server.says = BROKEN["closed within the body"]
     async with proxy.serve():
@@ -140,7 +142,7 @@ async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(prox
     assert proxy.hooks.count("error") == 1
 
 
-async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
+async def test_no_failover_happens_for_a_disconnected_client(proxy: Proxy[Raw]) -> None:
     proxy.server.says = b""
     async with proxy.serve():
         _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -151,11 +153,11 @@ async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
     assert (proxy.server.got, proxy.node.got) == ([], [])
 
 
-# -- answers without an end ----------------------------------------------------------------------------------------
+# -- responses without an end --------------------------------------------------------------------------------------
 
 
-async def test_an_answer_too_large_to_be_buffered_is_streamed(proxy: Proxy[Raw]) -> None:
-    """The hub holds such an answer to the end, and an endless one once filled the memory."""
+async def test_a_response_too_large_to_buffer_is_streamed(proxy: Proxy[Raw]) -> None:
+    """The hub buffers a response until its end, and an endless one once filled the memory."""
     proxy.server = server = Endless()
     handled: list[int] = []
 
@@ -176,8 +178,8 @@ async def test_an_answer_too_large_to_be_buffered_is_streamed(proxy: Proxy[Raw])
     assert not proxy.node.got
 
 
-async def test_a_buffered_answer_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> None:
-    """A filter must see the complete object: the client gets an error, and never an unfiltered part."""
+async def test_a_buffered_response_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> None:
+    """A filter needs the complete object: the client gets an error instead of an unfiltered part."""
     proxy.server = server = Endless()
     async with proxy.serve(), asyncio.timeout(20):
         assert parts(await proxy.ask(GET))[0] == 502
@@ -190,21 +192,21 @@ async def test_a_buffered_answer_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> N
 LISTS = 3
 
 
-def saying(size: int) -> bytes:
+def response_of(size: int) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
 
 
 @asynccontextmanager
-async def holding() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
-    """A client of a proxy that holds each answer, of MAX_CACHED bytes, until it has all of it."""
-    async with connected(Raw(saying(MAX_CACHED))) as (proxy, streams):
+async def buffering_proxy() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
+    """Yield a client of a proxy that buffers each response, of MAX_CACHED bytes, completely."""
+    async with connected(Raw(response_of(MAX_CACHED))) as (proxy, streams):
         proxy.is_streamed, proxy.failover = False, proxy.lead_to_node
         yield proxy, streams
 
 
 async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
     """Two of the three lists of 4 MiB exceed the limit of unread data."""
-    async with holding() as (proxy, streams):
+    async with buffering_proxy() as (proxy, streams):
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.ended >= {*asked})
         assert [streams.received[each] for each in asked] == [MAX_CACHED] * LISTS
@@ -213,8 +215,8 @@ async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
         assert proxy.layer.address.answers.size == 0
 
 
-async def test_unread_answers_count_as_held_until_their_stream_ends() -> None:
-    async with holding() as (proxy, streams):
+async def test_unread_responses_count_as_buffered_until_their_stream_ends() -> None:
+    async with buffering_proxy() as (proxy, streams):
         streams.reads = False
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.status.keys() >= {*asked})
@@ -231,10 +233,10 @@ async def test_unread_answers_count_as_held_until_their_stream_ends() -> None:
         assert [streams.received[each] for each in asked[1:]] == [MAX_CACHED] * (LISTS - 1)
 
 
-async def test_an_answer_is_held_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_is_buffered_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(respond, "BODY_TIME", 0.3)
     before = value_of(metrics.UNREAD_STREAMS)
-    async with holding() as (proxy, streams):
+    async with buffering_proxy() as (proxy, streams):
         streams.reads = False
         asked = streams.get("/", {})
         await streams.until(lambda: asked in streams.status)
@@ -245,9 +247,9 @@ async def test_an_answer_is_held_for_a_bounded_time(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("size", [STREAM_UNREAD, STREAM_UNREAD + 1])
-async def test_a_client_of_http1_gets_pipelined_answers_in_order(size: int) -> None:
+async def test_an_http1_client_gets_pipelined_responses_in_order(size: int) -> None:
     with watching_proxy() as proxy:
-        proxy.server = Raw(saying(size))
+        proxy.server = Raw(response_of(size))
         async with proxy.serve(), asyncio.timeout(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(REQUEST * 2)

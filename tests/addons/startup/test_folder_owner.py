@@ -1,4 +1,5 @@
-"""A state folder belongs to one owner: another owner's content is moved aside, and at most one is kept."""
+"""A state folder has one owner: another owner's content is moved aside, and only the newest such content is
+retained."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",), ("/
         ({"prefixes": ("/k8s/clusters/c-2",)}, "cluster https://cloud:6443 at /k8s/clusters/c-1"),
     ],
 )
-def test_a_changed_identity_is_another_node(changed: dict[str, object], why: str) -> None:
+def test_a_changed_identity_makes_another_owner(changed: dict[str, object], why: str) -> None:
     assert N2._replace(**changed).is_another_than(N2) == why  # type: ignore[arg-type]  # as the fields are
 
 
@@ -42,7 +43,7 @@ def write(folder: Path, text: str) -> None:
         (folder / name).write_text(text)
 
 
-def test_the_state_of_another_node_is_set_aside_and_one_is_retained(
+def test_the_state_of_another_node_is_moved_aside_and_one_copy_is_retained(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "kubeconfig").write_text("an operator's")
@@ -96,7 +97,7 @@ def test_a_folder_without_an_owner_is_claimed(tmp_path: Path, content: str | Non
     assert not (tmp_path / "cache").exists()
 
 
-def test_state_that_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
+def test_state_that_cannot_be_moved_aside_is_not_read(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     write(tmp_path, "n2's")
     (tmp_path / f"{SET_ASIDE_FOLDER}.new").write_text("in the way")

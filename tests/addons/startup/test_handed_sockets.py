@@ -1,4 +1,4 @@
-"""Socket activation, notifications to the service manager, and the number of descriptors."""
+"""Socket activation, notifications to the service manager, and the limit of file descriptors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.cloud.ports import free_port
 
 @pytest.fixture
 def opened() -> Iterator[socket.socket]:
-    """A socket of the service manager's."""
+    """Open a socket as the service manager does."""
     with socket.create_server(("127.0.0.1", 0)) as made:
         yield made
 
@@ -61,7 +61,7 @@ def spec_of(made: socket.socket) -> str:
     return f"hub:plain@127.0.0.1:{made.getsockname()[1]}"
 
 
-async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
+async def test_an_inherited_socket_is_listened_on_and_stays_open(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
     monkeypatch.setattr(listener_mode, "handed", hand(opened))
@@ -72,7 +72,7 @@ async def test_a_socket_that_was_handed_over_is_listened_on_and_stays_open(
         _, writer = await asyncio.open_connection(*opened.getsockname())
         writer.close()
         stop_accepting()
-        # The connection is not refused: it waits for the next hub, which this is.
+        # The connection is not refused: it waits for the next hub, in this test the same one.
         _, late = await asyncio.open_connection(*opened.getsockname())
         await server.servers.update([])
         await open_listeners([spec])
@@ -119,7 +119,7 @@ async def test_callbacks_run_between_the_connections_of_a_burst(
         each.close()
 
 
-async def test_mitmproxy_itself_opens_each_listener(
+async def test_mitmproxys_own_code_opens_each_listener(
     monkeypatch: pytest.MonkeyPatch, hand: Hand, opened: socket.socket
 ) -> None:
     monkeypatch.setattr(listener_mode, "handed", hand(opened))
@@ -163,7 +163,7 @@ def test_an_inherited_socket_that_is_not_tcp_is_reported(
     assert "is not TCP" in caplog.text
 
 
-def test_without_a_service_manager_there_is_nothing() -> None:
+def test_no_socket_is_inherited_without_a_service_manager() -> None:
     found = HandedSockets()
     found.adopt_sockets({})
     assert found.addresses == []
@@ -202,7 +202,7 @@ async def test_a_failing_accept_is_logged_once_a_minute(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_states_reach_the_socket(tmp_path: Path, abstract: bool) -> None:
+def test_states_are_sent_to_the_notification_socket(tmp_path: Path, abstract: bool) -> None:
     path = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind("\0" + path if abstract else path)
@@ -227,11 +227,11 @@ async def test_the_watchdog_is_notified_twice_in_its_period(tmp_path: Path) -> N
             manager.recv(100)
 
 
-def test_without_a_service_manager_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_state_is_sent_without_a_service_manager(caplog: pytest.LogCaptureFixture) -> None:
     notify(READY, {})
     assert not caplog.records
 
 
-def test_a_socket_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_notification_socket_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notify(READY, {"NOTIFY_SOCKET": str(tmp_path / "gone")})
     assert "cannot notify the service manager of READY=1" in caplog.text

@@ -1,4 +1,4 @@
-"""The program's imports, tested in a separate process."""
+"""The program's imports, measured in a separate process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def imported(program: str) -> set[str]:
 
 
 def test_the_program_imports_nothing_that_it_does_not_use() -> None:
-    # All that the program does before its loop runs.
+    # Everything that the program does before its loop runs.
     program = (
         "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
         "command.main(['--server', 'https://cloud:6443', '--node', 'n1'])"
@@ -72,7 +72,7 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
 def test_modules_left_out_by_the_hub_are_still_imported_by_their_libraries(
     importing: str, unused: str
 ) -> None:
-    """When this fails, the hub need not leave the module out any longer."""
+    """If this fails, the hub need not leave out the module any longer."""
     assert unused in imported(f"import {importing}")
 
 
@@ -99,12 +99,12 @@ def test_a_module_left_out_is_imported_on_later_use(use: str) -> None:
     assert said(f"{BEGIN}leave_out(); {use}") == "", "and nothing is raised"
 
 
-def test_a_name_that_a_package_has_not_is_an_attribute_error() -> None:
+def test_a_missing_name_of_a_package_is_an_attribute_error() -> None:
     asked = "; ".join(f"print(hasattr(mitmproxy.io, '{name}'))" for name in ("nonsense", "__nonsense__"))
     assert said(f"{BEGIN}leave_out(); import mitmproxy.io; {asked}").split() == ["False", "False"]
 
 
-def test_a_forbidden_class_has_no_instances() -> None:
+def test_a_left_out_class_cannot_be_instantiated() -> None:
     use = (
         "from mitmproxy.proxy.layers import ClientQuicLayer; print(isinstance(1, ClientQuicLayer)); "
         "\ntry: ClientQuicLayer()"
@@ -117,7 +117,7 @@ def test_a_forbidden_class_has_no_instances() -> None:
 
 
 def test_a_listener_closes_without_the_modules_left_out() -> None:
-    """mitmproxy asks for the listener's addresses, and whether it is one of mitmproxy_rs' own servers."""
+    """mitmproxy reads the listener's addresses, and checks whether it is a server of mitmproxy_rs."""
     program = (
         f"{BEGIN}leave_out(); import mitmproxy_rs\n"
         "print(isinstance(object(), (mitmproxy_rs.udp.UdpServer, mitmproxy_rs.wireguard.WireGuardServer)))"
@@ -125,7 +125,7 @@ def test_a_listener_closes_without_the_modules_left_out() -> None:
     assert said(program) == "False\n"
 
 
-def test_a_hub_that_left_modules_out_can_be_attached_to() -> None:
-    """A filter of what to hold needs pyparsing, and that the entities of HTML."""
+def test_edgehub_attach_works_with_a_hub_that_left_modules_out() -> None:
+    """The filter of retained flows needs pyparsing, which needs the HTML entities."""
     found = imported(f"{BEGIN}leave_out(); import addons.ui.attached.flow_feed")
     assert {"pyparsing", "html.entities"} <= found

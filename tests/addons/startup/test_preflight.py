@@ -37,7 +37,7 @@ def check(given: Settings) -> None:
 
 
 def refusal(given: Settings) -> str:
-    """Why a start ends; "" where it goes on."""
+    """Return the reason why the start fails; "" if it succeeds."""
     try:
         check(given)
     except ValueError as error:
@@ -55,12 +55,12 @@ def refusal(given: Settings) -> str:
         ({"server": "https://127.0.0.2:10268", "listen": EVERY, "pod_address": "10.0.0.1"}, "hub_tls_port"),
     ],
 )
-def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> None:
+def test_a_server_url_that_is_a_port_of_the_hub_is_refused(given: dict[str, Any], option: str) -> None:
     reason = f"which is this hub itself ({option}): give hub_server the address"
     assert reason in refusal(settings(**given))
 
 
-def test_the_nodes_own_name_is_the_hub_itself_where_it_leads_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_name_that_resolves_to_the_hub_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     given = settings(server=f"https://{os.uname().nodename}:10268")
     for address, is_hub in (("127.0.0.1", True), ("192.0.2.1", False)):
         found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 0))]
@@ -78,11 +78,11 @@ def test_the_nodes_own_name_is_the_hub_itself_where_it_leads_there(monkeypatch: 
         {"server": "http://127.0.0.1:10261", "port": 0},
     ],
 )
-def test_servers_apart_from_the_hub_itself_are_accepted(given: dict[str, Any]) -> None:
+def test_servers_other_than_the_hub_itself_are_accepted(given: dict[str, Any]) -> None:
     assert refusal(settings(**given)) == ""
 
 
-def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
+def test_a_kubeconfig_that_points_at_the_hub_is_named_in_the_error() -> None:
     given = settings(server="", kubeconfig="/etc/kubernetes/kubelet.conf")
     with pytest.raises(
         ValueError, match=r"the server of hub_kubeconfig /etc/kubernetes/kubelet\.conf is http"
@@ -100,7 +100,7 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
         (None, {}, False),
     ],
 )
-def test_a_plain_port_that_lends_personal_rights_is_reported(
+def test_a_plain_port_with_a_users_credentials_is_reported(
     tmp_path: Path, credential: Credential | None, given: dict[str, Any], is_reported: bool
 ) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://10.0.0.1:6443", credential=credential)
@@ -115,7 +115,7 @@ def test_a_plain_port_that_lends_personal_rights_is_reported(
         assert f"hub_plain_users {user}, or switch the port off by hub_port 0" in line
 
 
-def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
+def test_unusable_certificate_files_are_refused_with_their_option(tmp_path: Path) -> None:
     certificate, key = Authority().issue_server("x", ["127.0.0.1"]).write(tmp_path, "mine")
     check(settings(tls_cert=str(certificate), tls_key=str(key)))
     with pytest.raises(ValueError, match="hub_tls_cert /none cannot be read: No such file or directory"):
@@ -141,7 +141,9 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
         ("hub:peer@10.0.0.9:10269", errno.EADDRNOTAVAIL, "hub_peer_address must be an address of this"),
     ],
 )
-def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, message: str) -> None:
+def test_a_listener_that_cannot_be_opened_is_reported_with_the_remedy(
+    where: str, number: int, message: str
+) -> None:
     assert message in preflight.cannot_listen(OSError(number, os.strerror(number), where), settings())
 
 
@@ -163,7 +165,7 @@ def addresses(name):
 
 @pytest.fixture
 def namespace() -> list[str]:
-    """The prefix of a command that runs as root of a network of its own."""
+    """Return the prefix of a command that runs as root in its own network namespace."""
     inside = ["unshare", "--map-root-user", "--net"]
     try:
         subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, capture_output=True)
@@ -173,7 +175,7 @@ def namespace() -> list[str]:
 
 
 def run(inside: list[str], script: str) -> str:
-    """Run a script, and return its output."""
+    """Run a script; return its output."""
     command = [*inside, sys.executable, "-c", PREPARED + script]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -217,7 +219,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    # root of no network: the machine's own, which it may not change
+    # root without a network namespace: it may not change the machine's network
     said = run(["unshare", "--map-root-user"], script)
     assert said.startswith(
         "hub_pod_address: Operation not permitted: give the hub CAP_NET_ADMIN, or type `ip link add"
@@ -235,7 +237,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_it_is_made_for_this_user_alone(tmp_path: Path) -> None:
+def test_the_state_folder_is_accessible_to_its_user_only(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path / "var" / "edgehub")
     folder.claim(NOBODY)
     assert mode_of(tmp_path / "var" / "edgehub") == 0o700
@@ -243,7 +245,7 @@ def test_it_is_made_for_this_user_alone(tmp_path: Path) -> None:
     folder.release()
 
 
-def test_one_hub_at_a_time(tmp_path: Path) -> None:
+def test_a_state_folder_in_use_by_another_hub_is_refused(tmp_path: Path) -> None:
     first, second = StateFolder(tmp_path / "state"), StateFolder(tmp_path / "state")
     first.claim(NOBODY)
     with pytest.raises(ValueError, match=f"is in use by another hub \\(process {os.getpid()}\\)"):
@@ -284,7 +286,7 @@ def test_a_state_folder_that_cannot_be_created_is_refused(folder: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
 @pytest.mark.parametrize("is_link", [False, True])
-def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) -> None:
+def test_a_state_folder_created_by_another_user_is_refused(tmp_path: Path, is_link: bool) -> None:
     path = tmp_path / "state"
     if is_link:
         (tmp_path / "own").mkdir()
@@ -297,8 +299,8 @@ def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
-def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
-    """The owner of the outer folder may move the hub's folder away while the hub runs."""
+def test_a_state_folder_in_another_users_folder_is_refused(tmp_path: Path) -> None:
+    """The owner of the outer folder can move the hub's folder away while the hub runs."""
     (tmp_path / "home").mkdir()
     os.chown(tmp_path / "home", 12345, 12345)
     with pytest.raises(
@@ -307,7 +309,7 @@ def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
         StateFolder(tmp_path / "home" / "state").claim(NOBODY)
 
 
-def test_a_link_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> None:
+def test_a_symbolic_link_to_an_own_folder_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir(mode=0o700)
     (tmp_path / "state").symlink_to(tmp_path / "disk")
     folder = StateFolder(tmp_path / "state")
@@ -316,7 +318,7 @@ def test_a_link_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> None:
     folder.release()
 
 
-def test_a_planted_lock_leads_nowhere(tmp_path: Path) -> None:
+def test_a_symbolic_link_at_the_lock_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o700)
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "state" / "lock").symlink_to(tmp_path / "victim")
@@ -333,10 +335,10 @@ def test_a_file_at_the_path_of_the_state_folder_is_refused(tmp_path: Path) -> No
         StateFolder(tmp_path / "state").claim(NOBODY)
 
 
-def test_no_right_is_a_mistake_and_a_broken_disk_is_not(
+def test_a_missing_permission_ends_the_start_and_a_broken_disk_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node needs its hub even on a broken disk. A missing right is a mistake that the operator can mend."""
+    """A node needs its hub even with a broken disk; the operator can correct a missing permission."""
 
     def fail(number: int) -> None:
         def mkdir(*_: object, **__: object) -> None:

@@ -1,1 +1,1 @@
-"""Helpers for tests of `addons/`: parts of a hub, with fakes for the others."""
+"""Helpers for tests of `addons/`: parts of a hub, with fakes for the other parts."""

@@ -1,4 +1,4 @@
-"""A client of the admin port of a hub."""
+"""A client for the admin port of a hub."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AdminClient:
         self.url = f"http://{f'[{listen}]' if ':' in listen else listen}:{hub.settings.admin_port}"
 
     async def ask(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
-        """Code and text; a `body` is posted."""
+        """Return code and text; post `body` if given."""
         method, data = ("GET", None) if body is None else ("POST", io.BytesIO(body))
         async with self.session.request(method, self.url + path, data=data, headers=headers) as answer:
             return answer.status, await answer.text(errors="replace")
@@ -42,7 +42,7 @@ class AdminClient:
 
 @asynccontextmanager
 async def served(hub: RunningHub, attachments: Attachments | None = None) -> AsyncIterator[AdminClient]:
-    """A client of the admin port, a free one, of a hub."""
+    """Serve a hub's admin port on a free port; yield a client of it."""
     hub = replace(hub, settings=replace(hub.settings, admin_port=free_port()))
     port = AdminPort(hub.settings)
     attachments = attachments or Attachments(lambda: hub.settings, Drills())

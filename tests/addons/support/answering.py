@@ -1,4 +1,4 @@
-"""Answers that the hub streams through a real mitmproxy."""
+"""Responses that the hub streams through a real mitmproxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REQUEST = b"GET /watch HTTP/1.1\r\nHost: hub\r\n\r\n"
 
 @dataclass
 class Answering:
-    """Answers each request by a stream that `write` writes, and notes what became of it."""
+    """Answer each request with a stream written by `write`, and record its end."""
 
     write: Callable[[ClientStream], Awaitable[None]]
     flows: list[http.HTTPFlow] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Answering:
 
 @dataclass
 class ImmediateAnswers:
-    """Answers each request at once, and notes what was asked."""
+    """Answer each request at once, and record the requests."""
 
     says: Answer | Exception
     asked: list[ClientRequest] = field(default_factory=list)
@@ -55,7 +55,7 @@ class ImmediateAnswers:
 def answer_here[Server: Raw](
     proxy: Proxy[Server], answerer: Answering | ImmediateAnswers, kind: RouteKind = RouteKind.VIEW
 ) -> None:
-    """Answer each request in the hub, like the router does."""
+    """Let the hub answer each request, like the router does."""
 
     def decide(flow: http.HTTPFlow) -> None:
         answerer.flows.append(flow)

@@ -1,4 +1,4 @@
-"""Copies of pods on a disk of the test's own."""
+"""Copies of pods on the test's own disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shown(store: Store) -> dict[str, int]:
 
 @asynccontextmanager
 async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[DiskCopies]:
-    """The copies in a state folder, or on a disk of the test's own."""
+    """Open the copies in a state folder, or on the given disk."""
     made = DiskCopies(DiskAccess(disk or Disk(folder / "cache"), DiskWriter()))
     await made.open()
     try:
@@ -43,7 +43,7 @@ async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Dis
 
 
 async def settled(copy: DiskCopy) -> None:
-    """Return when all is written; what lingers need not."""
+    """Return when all changes are written, without waiting for the linger time."""
     await copy.table.settled()
 
 

@@ -1,5 +1,4 @@
-"""A fake of the proxy's open connections, which records the servers to which the hub cuts connections with its
-identity."""
+"""A fake of the proxy's open connections that records the servers whose connections with the hub's identity are cut."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from addons.requests.caller import Listener
 from addons.server.limits.open_connections import OpenConnections
 
 
-class Cut(OpenConnections):
-    """Two tunnels to each server, and no limit until `is_full` is set."""
+class FakeConnections(OpenConnections):
+    """Connections with two tunnels to each server, without a limit until `is_full` is set."""
 
     def __init__(self) -> None:
         self.ended: list[Server] = []
         self.is_full = False
 
     def count_own(self, own: Callable[[], int]) -> None:
-        """Nothing is counted."""
+        """Ignore the connection."""
 
     def has_capacity(self, listener: Listener | None) -> bool:
         return not self.is_full

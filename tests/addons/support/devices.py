@@ -13,7 +13,7 @@ from kube.disk.marks import Marks
 
 
 class Device(Disk):
-    """A disk that can be full, and can block. It records its writes."""
+    """A disk that can be full and can block. Records its writes."""
 
     def __init__(self, folder: Path, saved: Collection[str] = ()) -> None:
         super().__init__(folder / "cache", saved=saved)
@@ -37,5 +37,5 @@ class Device(Disk):
 
 
 def marked(access: DiskAccess) -> WriteBehind:
-    """A durable table, with marks."""
+    """Return a durable table with deletion markers."""
     return WriteBehind(access, "durable", marks=Marks(access.disk.folder.with_name("marks")))

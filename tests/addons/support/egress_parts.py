@@ -16,7 +16,7 @@ from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.telemetry import metrics
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials
-from tests.addons.support.cutting import Cut
+from tests.addons.support.cutting import FakeConnections
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import HUB, request_context
@@ -26,8 +26,8 @@ RELAY = Route(RouteKind.RELAY, "")
 NO_SERVER = ("127.0.0.1", 4000)
 
 
-def egress_on(connections: Cut, credentials: Credentials = NO_CREDENTIALS) -> Egress:
-    """Knows two servers; nothing probes them."""
+def egress_on(connections: FakeConnections, credentials: Credentials = NO_CREDENTIALS) -> Egress:
+    """Build an egress that knows two servers, without probes."""
     link = UpstreamManager(Cloud([ServerHealth(A), ServerHealth(B)], "priority"), credentials)
     link.cut_lent = connections.cut_lent
     egress = under_guard(Egress(connections))
@@ -47,7 +47,7 @@ def flow_of(
 
 
 def pool_key_of(flow: http.HTTPFlow) -> PoolKey:
-    """The connection key of a request."""
+    """Return the connection pool key of a request."""
     context = context_of(flow)
     assert context is not None
     assert context.upstream is not None

@@ -1,4 +1,5 @@
-"""A request to a hub without a connection: the status of its answer, and the pieces of the body as they come."""
+"""A request to a hub without a connection: the status of its response, and the pieces of its body as they are
+written."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from addons.requests.answers import Answer, status_answer
 from kube.errors import StatusError
 
 BUFFER_LIMIT = 64 * 1024
-"""Bytes that a client takes before it has read any."""
+"""Bytes that a client accepts before it reads."""
 
 
 class Exchange:
-    """Takes an answer as an `addons.requests.answers.ClientStream`."""
+    """Receive a response as an `addons.requests.answers.ClientStream`."""
 
     def __init__(self) -> None:
         self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.reads = asyncio.Event()
-        """Whether the client reads what comes."""
+        """True while the client reads the data."""
         self.reads.set()
         self.headers: Mapping[str, str] = {}
         self.task: asyncio.Task[None] | None = None
@@ -34,13 +35,13 @@ class Exchange:
         self.follow(asyncio.create_task(self.answered(answering), name="answer"))
 
     def follow(self, task: asyncio.Task[None]) -> None:
-        """Take the task that runs `answered`."""
+        """Adopt the task that runs `answered`."""
         self.task = task
         # A task that is cancelled before its first step runs no handler of its own.
         task.add_done_callback(self._end)
 
     async def answered(self, answering: Awaitable[Answer | None]) -> None:
-        """Take the answer to its end, as `addons.server.respond` does."""
+        """Receive the response to its end, as `addons.server.respond` does."""
         try:
             await self.give(await answering)
         except StatusError as error:
@@ -49,18 +50,18 @@ class Exchange:
             await self.give(status_answer(error))
 
     def close(self) -> None:
-        """Break the connection off, from either side."""
+        """Abort the connection, from either side."""
         if self.task is not None:
             self.task.cancel()
 
     async def closed(self) -> None:
-        """Break the connection off, and wait until the hub has noticed."""
+        """Abort the connection, and wait until the hub has handled it."""
         self.close()
         if self.task is not None:
             await asyncio.wait([self.task])
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """The answer is over, complete or broken off."""
+        """End the response, complete or aborted."""
         self._is_cut = task.cancelled() or task.exception() is not None
         if not self.status.done():
             self.status.set_exception(ConnectionResetError("the connection was closed"))
@@ -69,11 +70,11 @@ class Exchange:
 
     @property
     def content_type(self) -> str:
-        """Without its parameters."""
+        """Return the content type without parameters."""
         return self.headers["Content-Type"].partition(";")[0]
 
     async def next_piece(self) -> bytes:
-        """More of the body; empty at its end, ConnectionResetError where it was broken off."""
+        """Return more of the body; empty at its end, ConnectionResetError if it was aborted."""
         piece = await self._pieces.get()
         if piece is None:
             self._pieces.put_nowait(None)
@@ -126,7 +127,7 @@ class Exchange:
             self._pieces.put_nowait(data)
 
     async def give(self, answer: Answer | None) -> None:
-        """Take a complete answer; a streamed one is here already."""
+        """Receive a complete response; a streamed one has arrived already."""
         if answer is not None:
             self.begin_with(answer.status, answer.headers)
             await self.write_all([answer.body] if isinstance(answer.body, bytes) else answer.body)

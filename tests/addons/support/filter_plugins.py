@@ -1,4 +1,4 @@
-"""A filter that is not the hub's, for tests: as an object, and as the text of a file."""
+"""A plugin filter for tests: as an object, and as the text of a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.wire.api_objects import ApiObject
 
 @dataclass(frozen=True)
 class Hiding:
-    """Hides the objects of one name."""
+    """Hide the objects of one name."""
 
     hidden: str = "web"
     name: str = "acme-hide"
@@ -25,7 +25,7 @@ class Hiding:
     before: tuple[str, ...] = ()
     protobuf: bool = True
     answer: object = field(default=None)
-    """The object that it returns instead of a verdict, if any."""
+    """The object to return instead of a verdict, if any."""
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if self.answer is not None:
@@ -36,7 +36,7 @@ class Hiding:
 
 
 def text_of(hidden: str, *, protobuf: bool = True) -> str:
-    """A file with such a filter."""
+    """Return the text of a file with such a filter."""
     return (
         "from tests.addons.support.filter_plugins import Hiding\n"
         f"FILTERS = (Hiding(hidden={hidden!r}, protobuf={protobuf}),)\n"
@@ -44,6 +44,6 @@ def text_of(hidden: str, *, protobuf: bool = True) -> str:
 
 
 def write(file: Path, text: str) -> None:
-    """Write a filter file that a hub accepts: only its user may write it, whatever the umask is."""
+    """Write a filter file that a hub accepts: only its owner may write it, whatever the umask is."""
     file.write_text(text)
     file.chmod(0o600)

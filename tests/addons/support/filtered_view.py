@@ -1,4 +1,4 @@
-"""A view that filters have changed, as an interface shows it: the slices of a Service that stays on its node."""
+"""A filtered view as an interface shows it: the slices of a Service whose topology is its node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 
 def fill(cloud: ScriptableCloud) -> None:
-    """A Service with a slice on two nodes, and a Service that the edge does not see."""
+    """Create a Service with a slice on two nodes, and a Service that is hidden at the edge."""
     cloud.store.create(service("web", annotations=TOPOLOGY))
     cloud.store.create(cloud_service("lb"))
     cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
@@ -22,7 +22,7 @@ def fill(cloud: ScriptableCloud) -> None:
 async def opened(
     parts: HubWorld, component: str = "reader", target: str = SLICES, accept: str = "application/json"
 ) -> tuple[FlowRecord, bytes]:
-    """A list that a component has read: its record, and the body that it got."""
+    """Return a list that a component has read: its record, and the body of its response."""
     target = f"{target}?resourceVersion=0"
     context = parts.context(target, component, accept=accept)
     async with parts.open(context, target) as answer:

@@ -1,4 +1,4 @@
-"""A part of the hub whose hooks are called as the hub's one addon calls them: under its guard."""
+"""A part of the hub whose hooks are called under the guard, as the hub's addon calls them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from addons.proxy.fail_closed import guarded
 
 
 class Guarded:
-    """Hands on all but the hooks of flows and connections, which never raise."""
+    """Forward every attribute except hooks of flows and connections, which never raise."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
@@ -28,7 +28,7 @@ class Guarded:
 
 
 def _at_once(hook: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
-    """The hook of a part that never waits."""
+    """Return the hook of a part that never waits."""
 
     def run(data: Any) -> None:
         with contextlib.suppress(StopIteration):
@@ -38,5 +38,5 @@ def _at_once(hook: Callable[[Any], Awaitable[None]]) -> Callable[[Any], None]:
 
 
 def under_guard[Part](part: Part) -> Part:
-    """The part, as far as a test uses it."""
+    """Return the part under a guard, typed as the part."""
     return cast("Part", Guarded(part))

@@ -1,4 +1,4 @@
-"""A source whose store and reflector state a test sets."""
+"""A source whose store and reflector state are set by a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kube.store.store import Store
 
 
 class HandReflector:
-    """The part of a reflector that is read from outside."""
+    """The public attributes of a reflector."""
 
     def __init__(self) -> None:
         self.refusal: StatusError | None = None
@@ -41,5 +41,5 @@ class HandSource:
         self.reflector = HandReflector()
         self.users = 0
         self.is_lost = False
-        """There is neither a copy nor a cloud."""
+        """True if there is neither a copy nor a cloud."""
         self.list_watch = ListWatch(ResourceType("", "v1", "of hand"))

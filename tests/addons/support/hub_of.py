@@ -1,4 +1,4 @@
-"""The hub's addon with parts that a test chooses."""
+"""The hub's addon with parts chosen by a test."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from addons.ui.hub_records import Records
 
 
 def hub_of(*parts: object) -> HubAddon:
-    """The addon with these parts, as it is when mitmproxy has loaded it."""
+    """Return the addon with these parts, as mitmproxy loads it."""
     made = HubAddon(lambda: parts)
     made.make()
     return made
 
 
 def assembly(options: Options) -> Assembly:
-    """An assembly that fails, or gets an option, before it needs another part."""
+    """Return an assembly that fails, or gets an option, before it needs another part."""
     none, egress = cast(Any, None), Egress(OpenConnections(1))
     return Assembly(options, none, RequestParts(none, none, none, egress), Records(), none)

@@ -1,4 +1,4 @@
-"""A hub with a scriptable cloud: sources, filters, rules, answers from views, and the inputs of reports."""
+"""A hub with a scriptable cloud: sources, filters, rules, responses from views, and the inputs of reports."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.cloud.scriptable import ScriptableCloud
 
 NODE = "n1"
 WAIT = 10.0
-"""Seconds a request waits for a first copy."""
+"""Seconds that a request waits for a first copy."""
 HUB_TOKEN = "hub"
 """The bearer token that represents the hub's own identity at the cloud."""
 RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointslices#list;watch"}
@@ -66,16 +66,16 @@ def settings(**given: Any) -> Settings:
 
 
 class HubWorld:
-    """Answers requests like a hub without its proxy: what is relayed goes straight to the cloud."""
+    """Answer requests like a hub without its proxy: relayed requests go straight to the cloud."""
 
     def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
-        """`edit` is the last edit of the rules that an earlier hub noted; without it there was no hub before."""
+        """`edit` is the last edit of the rules recorded by an earlier hub; without it there was no earlier hub."""
         self.cloud = cloud
         self._cloud_session = aiohttp.ClientSession(auto_decompress=False)
         self.is_up = True
         """The result of a probe."""
         self.clients: list[str] = []
-        """The Authorization header of every client that was made; "" = the hub's own."""
+        """The Authorization header of every created client; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
         self.edit = edit
         self.inputs = FilterInputs(
@@ -115,7 +115,7 @@ class HubWorld:
         caller: Caller = HUB,
         accept: str | None = "application/json",
     ) -> RequestContext:
-        """A request as the router redirects it; StatusError where it would be refused."""
+        """Return a request as the router routes it; StatusError if it is refused."""
         info = parse_request("GET", target)
         made = RequestContext(info, component, Listener.PLAIN, accept)
         made.caller = caller
@@ -126,7 +126,7 @@ class HubWorld:
     async def open(
         self, context: RequestContext, target: str = "/", answerer: Answerer | None = None
     ) -> AsyncIterator[Exchange]:
-        """The answer, once its head is there. `answerer` serves views by default."""
+        """Return the response once its head has arrived. `answerer` serves views by default."""
         exchange = Exchange()
         request = http.Request.make("GET", f"http://hub{target}")
         exchange.start(self._answered(answerer or self.serving, context, request, exchange))
@@ -139,7 +139,7 @@ class HubWorld:
     async def _answered(
         self, answerer: Answerer, context: RequestContext, request: http.Request, exchange: Exchange
     ) -> Answer | None:
-        """Answer a request like the proxy, which relays the rest to the cloud."""
+        """Answer a request like the proxy: relay it to the cloud where no part answers."""
         wanted = context.client_request(request)
         try:
             return await answerer.answer(wanted, exchange)
@@ -155,7 +155,7 @@ class HubWorld:
         return None
 
     async def ask(self, target: str, component: str = "cached", **how: Any) -> tuple[int, Json]:
-        """The code and the JSON document of an answer."""
+        """Return the code and the JSON document of a response."""
         async with self.open(self.context(target, component, **how), target) as response:
             return await response.status, json.loads(await response.read_body())
 
@@ -171,7 +171,7 @@ class HubWorld:
             yield Watching(response)
 
     async def source(self, of: ResourceType | ListWatch = SERVICES) -> Source:
-        """A source of the hub's own that has its first copy."""
+        """Return a source of the hub that has its first copy."""
         list_watch = of if isinstance(of, ListWatch) else ListWatch(of, encoding=Encoding.JSON)
         source = self.sources.get(HUB_IDENTITY, list_watch)
         await source.ready(5)
@@ -184,14 +184,14 @@ class HubWorld:
         self.sources.inputs_changed(keys)
 
     async def inputs_known(self) -> None:
-        """Return once the hub knows Services, which filters ask for."""
+        """Return once the hub has the Services, an input of filters."""
         self.inputs.ask().service("default", "web")
         for each in list(self.inputs._inputs.values()):
             while not each.is_known:
                 await self.inputs.learned.wait()
 
     def running_hub(self, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
-        """Build the hub for reports: one healthy server, and these rules; None keeps the rules in force."""
+        """Build the hub for reports: one healthy server, and these rules; None leaves the rules in force."""
         if rules is not None:
             self.set_rules(rules)
         in_force = RulesInForce(FILTERS, frozenset(), lambda *_: None)
@@ -200,7 +200,7 @@ class HubWorld:
         return RunningHub(settings(**given), cloud, self.sources, self.inputs, in_force)
 
     def set_rules(self, data: Mapping[str, str]) -> None:
-        """Edit the rules: as of a ConfigMap, an edit has a version of its own."""
+        """Edit the rules: like for a ConfigMap, each edit has its own version."""
         self.rules = parse_rules(data)
         self.cloud.store.put(config_map(data, name="edited"))
         self.sources.rules_changed()
@@ -222,7 +222,7 @@ class Watching:
         self._ready: list[WatchFrame] = []
 
     async def next(self, seconds: float = 10.0) -> WatchFrame:
-        """The next event; EOFError at the end of the stream, TimeoutError when nothing comes."""
+        """Return the next event; EOFError at the end of the stream, TimeoutError when no event arrives."""
         async with asyncio.timeout(seconds):
             while not self._ready:
                 chunk = await self.response.next_piece()
@@ -241,7 +241,7 @@ class Watching:
             return found
 
     async def event(self) -> tuple[str, str]:
-        """Type and name of the next event's object."""
+        """Return the type, and the name of the object, of the next event."""
         frame = await self.next()
         return frame.type, name_of(frame)
 

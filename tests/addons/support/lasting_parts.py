@@ -1,4 +1,4 @@
-"""A client of HTTP/2 whose requests go to a server through the hub, on one connection for a whole test."""
+"""An HTTP/2 client whose requests are relayed to a server by the hub, on one connection for an entire test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.hub.support.http2 import Streams
 async def connected[Server: Raw | Http2Server](
     server: Server,
 ) -> AsyncIterator[tuple[Proxy[Server], Streams]]:
-    """A client of HTTP/2 whose requests go to the server through the hub."""
+    """Connect an HTTP/2 client whose requests the hub relays to the server."""
     with taddons.context(Proxyserver()):
         proxy = Proxy(server, Raw(FROM_NODE))
         proxy.failover = None
@@ -31,7 +31,7 @@ async def connected[Server: Raw | Http2Server](
 
 
 async def ask(streams: Streams, path: str = "/") -> int:
-    """The status of a complete answer."""
+    """Return the status of a complete response."""
     stream = streams.get(path, {})
     await streams.until(lambda: stream in streams.ended)
     return streams.status[stream]

@@ -1,4 +1,4 @@
-"""The lease of a node on a scripted cloud, with kubelet's requests and a clock that the test moves."""
+"""The lease of a node on a scripted cloud, with kubelet's requests and a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LEASE = f"{LEASES}/n1"
 GONE = StatusError(404, "NotFound", "no lease")
 NO_STREAM = cast(ClientStream, None)
-"""Stands for a stream: the Lease has complete answers only."""
+"""A placeholder for a stream: the Lease has complete responses only."""
 
 
 def lease(name: str = "n1", version: int = 0, duration: int = 40) -> Json:
@@ -42,11 +42,11 @@ def protobuf_lease(name: str = "n1") -> bytes:
 
 
 class World:
-    """The lease of a node, as its hub keeps it."""
+    """The lease of a node in its hub."""
 
     def __init__(self, answers: CachedResponses) -> None:
         self.cloud = QueuedAnswers()
-        """Answers each request with the lease, unless a test queues another answer."""
+        """A client that answers each request with the lease, unless a test queues another response."""
         self.cloud.usual = lease(version=3)
         self.is_up = True
         self.changed = Notifier()
@@ -62,7 +62,7 @@ class World:
     async def ask(
         self, method: str, body: Json | bytes = b"", accept: str | None = JSON, content_type: str = JSON
     ) -> tuple[int, Any, str]:
-        """Code, body and media type of an answer; StatusError as the lease raises it."""
+        """Return code, body and media type of a response; StatusError as the lease raises it."""
         target = LEASES if method == "POST" else LEASE
         request = asked(method, target, body, accept=accept, content_type=content_type)
         given = {"Accept": accept, "Content-Type": content_type}
@@ -76,7 +76,7 @@ class World:
         return answer.status, answer.body, answer.headers["Content-Type"]
 
     async def put(self, uid: str = "u", **labels: str) -> None:
-        """A renewal by kubelet."""
+        """Send a renewal by kubelet."""
         sent = lease()
         sent["metadata"]["uid"] = uid
         if labels:

@@ -1,4 +1,4 @@
-"""A link to one server that a test answers for, over TLS or not, and what the hub asks by it."""
+"""A link to one server that the test implements, with or without TLS, and the hub's requests over it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def answer(asked: Asked) -> None:
 
 
 def hold(asked: Asked) -> None:
-    """Send a watch with one event so far."""
+    """Start a watch response with one event, and leave it open."""
     asked.head()
     asked.data(b"event")
 
@@ -73,7 +73,7 @@ class World:
         method: str = "GET",
         body: bytes | None = None,
     ) -> bytes:
-        """The body of an answer, to the hub or to a token's user."""
+        """Return the body of a response, to the hub or to a token's user."""
         session, headers = (self.lent, []) if token is None else (self.own, [("Authorization", token)])
         url = at + target
         async with session.open(method, url, headers=headers, body=body, timeout=LATER) as response:
@@ -82,7 +82,7 @@ class World:
 
 @asynccontextmanager
 async def linked(peer: Peer, own: Credentials, tls: ssl.SSLContext | None = None) -> AsyncIterator[World]:
-    """The world while its peer serves."""
+    """Yield the world while its server runs."""
     async with peer.serve(tls):
         world = World(peer, own)
         yield world

@@ -1,4 +1,4 @@
-"""The port of a listener of the hub that was opened on port 0."""
+"""The port of a hub's listener that was opened on port 0."""
 
 from __future__ import annotations
 

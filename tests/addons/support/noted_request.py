@@ -1,4 +1,4 @@
-"""A request without a connection that notes each part of its answer, and the hooks of its flow."""
+"""A request without a connection that records each part of its response and the hooks of its flow."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.addons.support.samples import request_context
 type Part = tuple[object, ...]
 
 
-class NotedRequest(ServedRequest):
-    """A request whose client reads while `reads` is set."""
+class RecordedRequest(ServedRequest):
+    """A request whose client reads while `reads` is set. Records the parts."""
 
     def __init__(self, method: str = "GET", body: bytes | None = None) -> None:
         made = tflow.tflow()
@@ -43,7 +43,7 @@ class NotedRequest(ServedRequest):
         self._note(("switched", {name.decode(): value.decode() for name, value in fields}))
 
     def check(self) -> None:
-        """The client is there."""
+        """Do nothing: the client is connected."""
 
     async def read(self) -> bytes:
         return await self.inbox.get()
@@ -81,7 +81,7 @@ class NotedRequest(ServedRequest):
 
 @contextmanager
 def hooks_of(decide: Callable[[http.HTTPFlow, RequestContext], None]) -> Iterator[list[str]]:
-    """The names of the hooks, with `decide` as the addon that handles the first of them."""
+    """Record the names of the hooks, with `decide` as the addon that handles the first of them."""
     called: list[str] = []
 
     async def handle(hook: hooks.Hook) -> None:

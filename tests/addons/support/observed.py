@@ -1,4 +1,4 @@
-"""Conditions that tests wait for, and the values of metrics that they read."""
+"""Waits for conditions, and values of metrics."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from kube.concurrency.notifier import Notifier
 
 STEP = 0.005
-"""Seconds between two looks at something that sends no notification."""
+"""Seconds between two polls of a condition without notifications."""
 
 
 async def until(true: Callable[[], object], seconds: float = 10.0) -> None:
-    """Return once the condition holds; TimeoutError when it never does."""
+    """Return once the condition holds; TimeoutError if it never does."""
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 - the condition has no notification
             await asyncio.sleep(STEP)
 
 
 async def ended(before: Set[asyncio.Task[Any]]) -> None:
-    """Return once every task is over that began after `before`."""
+    """Return once every task that started after `before` has ended."""
     current = asyncio.current_task()
     try:
         await until(lambda: not asyncio.all_tasks() - before - {current})
@@ -34,7 +34,7 @@ def value_of(metric: Any) -> float:
 
 
 def notifications_of(notifier: Notifier) -> Callable[[], int]:
-    """Return a function that counts the notifications since this call."""
+    """Return a function that returns the number of notifications since this call."""
     seen: list[None] = []
     notify = notifier.notify
 

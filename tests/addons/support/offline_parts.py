@@ -1,4 +1,4 @@
-"""Fixtures of the offline parts' tests: a journal on a real disk, parsed requests, and a scripted cloud."""
+"""Helpers for tests of the offline parts: a journal on a real disk, parsed requests, and a scripted cloud."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ MERGE = "application/merge-patch+json"
 def asked(
     method: str, target: str, body: Json | bytes = b"", *, accept: str | None = JSON, content_type: str = JSON
 ) -> OfflineRequest:
-    """A request as a client sends it."""
+    """Return a request as a client sends it."""
     headers = {"Content-Type": content_type, **({"Accept": accept} if accept is not None else {})}
     text = body if isinstance(body, bytes) else raw(body)
     return OfflineRequest.of(parse_request(method, target), target, headers, text)
 
 
 def in_protobuf(api_version: str, kind: str, name: str, namespace: str = "", **more: str) -> ApiObject:
-    """A new object; `more` are texts of its metadata."""
+    """Return a new object; `more` are strings of its metadata."""
     obj = decode_object(Encoding.PROTOBUF, api_version, kind, b"")
     metadata = obj.fields.child("metadata")
     for field, value in {"name": name, "namespace": namespace, **more}.items():
@@ -59,12 +59,12 @@ def read(body: bytes, content_type: str = JSON) -> ApiObject:
 
 @asynccontextmanager
 async def journal_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Journal]:
-    """A journal with what an earlier one in the folder left, to the orderly end of its process."""
+    """Open a journal with the entries that an earlier one left in the folder; close it at the end."""
     access = DiskAccess(disk or Disk(folder / "cache", saved=(TABLE,)), DiskWriter())
     made = Journal(access)
     await made.open()
     if disk is None:
-        await asyncio.gather(*access.loading)  # virtual time is over before a real disk can answer
+        await asyncio.gather(*access.loading)  # virtual time would run out before a real disk responds
     try:
         yield made
     finally:
@@ -72,7 +72,7 @@ async def journal_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Jo
 
 
 class QueuedAnswers(AnsweringClient):
-    """A cloud that sends the queued answers in order, and then `usual`."""
+    """A cloud that sends the queued responses in order, and then `usual`."""
 
     def __init__(self, *says: Json | ApiResponse | Exception) -> None:
         super().__init__("http://cloud")
@@ -93,7 +93,7 @@ class QueuedAnswers(AnsweringClient):
 
 
 class FixedClients(Clients):
-    """Clients of a fake cloud: one for the hub's requests, one for callers'."""
+    """Clients of a fake cloud: one for the hub's requests, one for callers' requests."""
 
     def __init__(self, own: Client, relaying: Client) -> None:
         self.hub, self._relaying = own, relaying

@@ -1,4 +1,4 @@
-"""A node on a disk of the test's own, with all that answers while the cloud is away, put together like `Offline`."""
+"""A node on the test's own disk with all parts that answer while the cloud is away, assembled like `Offline`."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from tests.addons.support.unfiltered import unfiltered
 from tests.kube.support.answering import AnsweringClient, Asked
 
 
-class Gone(AnsweringClient):
-    """Refuse every request: there is no cloud."""
+class UnreachableCloud(AnsweringClient):
+    """Refuse every request: the cloud is away."""
 
     async def answer(self, asked: Asked) -> ApiResponse:
         raise Unreachable("gone")
@@ -56,17 +56,17 @@ class Gone(AnsweringClient):
 
 
 class OfflineWorld:
-    """The node `n1`. Its sources read from `reader`, by default a cloud that is away."""
+    """The node `n1`. Its sources read from `reader`, by default an unreachable cloud."""
 
     def __init__(self, copies: DiskCopies, reader: Client | None = None) -> None:
         self.now = 1000.0
         self.cloud = QueuedAnswers()
-        """Answers what the hub asks by itself."""
+        """The client that answers the hub's own requests."""
         self.is_up = False
-        """Whether the sources know of a cloud."""
+        """True if the sources consider the cloud as up."""
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
         self.copies, access = copies, copies.access
-        reader = reader or Gone()
+        reader = reader or UnreachableCloud()
         self.sources = Sources(lambda _: reader, unfiltered(), 300, copies, lambda: self.is_up)
         self.tables = tables = OfflineTables(copies)
         self.answers, self.journal = tables.answers, tables.journal
@@ -80,7 +80,7 @@ class OfflineWorld:
         self.writes = OfflineWrites(self.statuses, creations, self.journal, self.replay)
 
     def relay(self, clients: FixedClients, reviews: Reviews) -> CachedRelay:
-        """The part that has requests relayed while there is a cloud, and answers them without one."""
+        """Build the part that relays requests while the cloud is up, and answers them otherwise."""
         discovery = Discovery(clients.hub, self.answers, self.servers)
         cloud = CloudAccess(self.servers, clients, never)
         copies = CopyAnswers(self.reads, discovery, self.servers)
@@ -89,7 +89,7 @@ class OfflineWorld:
         return CachedRelay("n1", cloud, answers, self.writes, sparing)
 
     def hold(self, list_watch: ListWatch, version: int, *objects: Json, kind: str = "") -> Store:
-        """A copy that runs, in the encoding of the list-watch."""
+        """Add a running copy in the encoding of the list-watch."""
         store, encoding = self.sources.get(HUB_IDENTITY, list_watch).store, list_watch.encoding
         kind = kind or objects[0]["kind"]
         raws = [in_encoding(each, encoding).raw for each in objects]
@@ -99,7 +99,7 @@ class OfflineWorld:
     def keep(
         self, target: str, *pages: Json, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
     ) -> None:
-        """An answer that has passed; a list of several pages has tokens "1", "2" and so on."""
+        """Cache a response; a list of several pages has the tokens "1", "2" and so on."""
         headers = {"content-type": accept if accept == PROTOBUF else JSON}
         bodies = [
             in_encoding(each, Encoding.PROTOBUF).body() if accept == PROTOBUF else raw(each) for each in pages
@@ -112,7 +112,7 @@ class OfflineWorld:
     async def get(
         self, target: str, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
     ) -> Json | int | None:
-        """The document of the answer, in JSON, or the code of a refusal; None where the node has nothing."""
+        """Return the document of the response, in JSON, or the code of a refusal; None if the node has nothing."""
         self.accepted.apply_to_copies()
         try:
             answer = await self.reads.answer(
@@ -128,7 +128,7 @@ class OfflineWorld:
     async def write(
         self, method: str, target: str, code: int, answer: Json | bytes, accept: str = JSON
     ) -> None:
-        """A write that passes the hub, to the end of the cloud's answer."""
+        """Relay a write through the hub, up to the end of the cloud's response."""
         request = asked(method, target, accept=accept)
         await self.accepted.begin(request.info)
         body = answer if isinstance(answer, bytes) else raw(answer)
@@ -140,7 +140,7 @@ class OfflineWorld:
 
 
 async def never() -> bool:
-    """Return that no server answers."""
+    """Return None: no server answers."""
     return False
 
 
@@ -149,7 +149,7 @@ def in_encoding(tree: Json, encoding: Encoding) -> Encoded:
 
 
 def document(body: bytes, headers: Mapping[str, str]) -> Json:
-    """An answer's document, in JSON."""
+    """Return the document of a response, in JSON."""
     fields = {name.lower(): value for name, value in headers.items()}
     body = gzip.decompress(body) if "content-encoding" in fields else body
     if fields["content-type"] == PROTOBUF:
@@ -160,7 +160,7 @@ def document(body: bytes, headers: Mapping[str, str]) -> Json:
 
 @asynccontextmanager
 async def open_world[World: OfflineWorld](made: World) -> AsyncIterator[World]:
-    """The world from what is on its disk to the end of its process. The disk stays open."""
+    """Open the world with the data on its disk, and close it at the end. The disk stays open."""
     await made.answers.open()
     await made.accepted.open()
     yield made

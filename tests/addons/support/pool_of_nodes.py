@@ -1,7 +1,5 @@
-"""The followers of a pool in one process: real reflectors and the real choice of a server, over servers in memory.
-
-Nothing here opens a socket, so a test may run on a virtual clock: a pool of forty then takes a second for a minute.
-"""
+"""The followers of a pool in one process: real reflectors and the real choice of a server, with servers in memory.
+Nothing opens a socket, so tests may use a virtual clock: a pool of forty nodes takes one second per virtual minute."""
 
 from __future__ import annotations
 
@@ -38,10 +36,10 @@ from tests.kube.support.answering import AnsweringClient, Asked
 SERVICES = ResourceType("", "v1", "services")
 PORT = 10269
 START = 7.7
-"""Seconds within which the followers of a pool start: no multiple of the interval between probes."""
+"""Seconds within which the followers of a pool start; not a multiple of the probe interval."""
 FIRST_VERSION = 1000
 CLOUD = ""
-"""The cloud among the servers, whose others are named by their URLs."""
+"""The name of the cloud among the servers; the others are named by their URLs."""
 
 
 class Link(Enum):
@@ -56,29 +54,29 @@ type Stream = asyncio.Queue[bytes | Exception]
 class Opened(NamedTuple):
     node: str
     since: int
-    """The version after which the watch brings events."""
+    """The version after which the watch sends events."""
     stream: Stream
 
 
 @dataclass
 class PoolServer:
-    """The cloud, or a leader: it has all that is published."""
+    """The cloud, or a leader: it has every published change."""
 
     link: Link = Link.UP
     version: int = FIRST_VERSION
     """The version of the only object. A leader's differs from the cloud's between a restore and the leader's own
     list."""
     oldest: int = 0
-    """The version from which its history begins."""
+    """The version at which its history starts."""
     begun: list[tuple[float, str]] = field(default_factory=list)
-    """When each list and watch began, by the loop's clock, and its node."""
+    """The start of each list and watch, by the loop's clock, and its node."""
     lists: int = 0
-    """The number of answered lists, except those of a single object."""
+    """The number of served lists, except those of a single object."""
     streams: list[Opened] = field(default_factory=list)
     """The open watches."""
 
     async def reach(self, timeout: float) -> None:
-        """Wait until a request has reached the server; Unreachable otherwise."""
+        """Wait until a request has reached the server; raise Unreachable otherwise."""
         if self.link is Link.REFUSED:
             raise Unreachable("refused")
         if self.link is Link.SWALLOWED:
@@ -86,7 +84,7 @@ class PoolServer:
             raise Unreachable("no answer")
 
     def cut(self, node: str = "") -> int:
-        """Break off the watches of a node, or all."""
+        """Abort the watches of a node, or all."""
         found = [each for each in self.streams if node in ("", each.node)]
         for each in found:
             each.stream.put_nowait(Unreachable("broken off"))
@@ -106,7 +104,7 @@ class PoolServer:
             each.stream.put_nowait(expired("the cluster's resource versions went backwards"))
 
     def event(self, version: int) -> bytes:
-        """The watch event that changes the object to a version."""
+        """Return the watch event that changes the object to a version."""
         return orjson.dumps({"type": "MODIFIED", "object": self.document(version)}) + b"\n"
 
     def document(self, version: int) -> dict[str, Any]:
@@ -114,7 +112,7 @@ class PoolServer:
         return {"apiVersion": "v1", "kind": "Service", "metadata": named}
 
     def fail(self, link: Link) -> None:
-        """Serve no longer. What is refused breaks off what is open, too."""
+        """Stop serving: refuse new requests, and abort open ones."""
         self.link = link
         if link is Link.REFUSED:
             self.cut()
@@ -137,7 +135,7 @@ class Pool:
             f"https://{self.next_leader.address}:{PORT}": self.leading_next,
         }
         self.offline: set[str] = set()
-        """The nodes whose probes say that the cloud is away: they send it nothing else."""
+        """The nodes whose probes report the cloud as down; they send it no other requests."""
         names = [f"node-{number}" for number in range(size)]
         self.members = [self.leader.node, self.next_leader.node, *names]
         self.followers = [Follower(self, name) for name in names]
@@ -157,18 +155,19 @@ class Pool:
                     server.version = version
 
     def elect(self, role: Role, config: PoolConfig) -> None:
-        """Every node hears at once what the pool is now. A node knows the others while the pool shares something."""
+        """Notify every node of the pool's leaders and members. A node knows the others while the pool shares
+        something."""
         members = self.members if config.is_shared else ()
         for each in self.followers:
             each.selector.update(role, config, members)
 
     def lose_the_cloud(self) -> None:
-        """The cloud refuses all, and all notice."""
+        """Let the cloud refuse all requests, and notify all nodes."""
         self.cloud.fail(Link.REFUSED)
         self.offline.update(self.members)
 
     async def find_the_cloud(self, within: float) -> None:
-        """The cloud is back, and one node after the other notices."""
+        """Restore the cloud, and notify one node after another."""
         self.cloud.link = Link.UP
         for each in random.sample(self.followers, len(self.followers)):
             self.offline.discard(each.name)
@@ -182,7 +181,7 @@ class Pool:
 
     @property
     def are_current(self) -> bool:
-        """Whether every copy is the cloud's, but for what was published a moment ago."""
+        """Return True if every copy equals the cloud's, except for the latest changes."""
         return all(
             each.store.complete and 0 <= self.version - each.store.version <= 1 for each in self.followers
         )
@@ -193,7 +192,7 @@ class Pool:
 
 
 class Follower:
-    """A node of the pool: what `LeaderSelector` looks at in a source, with the source's own reflector and store."""
+    """A node of the pool: the attributes of a source that `LeaderSelector` reads, with a real reflector and store."""
 
     def __init__(self, pool: Pool, name: str) -> None:
         self.name, self.user = name, ""
@@ -264,7 +263,8 @@ class NodeClient(AnsweringClient):
             self._server.streams.remove(opened)
 
     async def _wait_for(self, version: int) -> None:
-        """Wait for a version that the server has not reached. A kube-apiserver takes a watch from it, and is silent."""
+        """Wait for a version that the server has not reached, like kube-apiserver: it accepts the watch and sends
+        nothing."""
         if version > self._server.version:
             await asyncio.sleep(FUTURE_WAIT)
         if version > self._server.version:
@@ -285,10 +285,8 @@ async def _pieces(stream: Stream) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def pool_of(size: int) -> AsyncIterator[Pool]:
-    """A pool whose followers all read from its leader, and whose one object changes every second.
-
-    The followers start within some seconds, so each probes the leader at moments of its own.
-    """
+    """Build a pool whose followers all read from its leader, with one object that changes every second. The followers
+    start at different times, so each probes the leader at its own times."""
     pool = Pool(size)
     pool.elect(Role.FOLLOWER, pool.config)
     async with started(pool, within=START):
@@ -300,7 +298,7 @@ async def pool_of(size: int) -> AsyncIterator[Pool]:
 
 @asynccontextmanager
 async def started(pool: Pool, within: float = 0.0) -> AsyncIterator[None]:
-    """The followers of a pool run; they start one after the other within some seconds."""
+    """Run the followers of a pool; they start one after the other within some seconds."""
     tasks = [asyncio.create_task(_publish_always(pool))]
     try:
         for each in pool.followers:

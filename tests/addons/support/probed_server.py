@@ -1,4 +1,4 @@
-"""A server as probes find it, whose answers a test chooses."""
+"""A probed server whose responses a test chooses."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class World:
         self.says: int | Exception = 200
         self.delay = 0.0
         self.asks_for = ""
-        """The header Retry-After."""
+        """The value of the Retry-After header."""
         self.failure = ""
-        """The error of opening a connection, as asyncio words it."""
+        """The error message of a failed connect, as asyncio formats it."""
         self.asked: list[tuple[str, str]] = []
         self.servers: list[str] = []
         self.cut: list[Server] = []
@@ -34,7 +34,7 @@ class World:
         """Seconds until a ping is answered; None if the connection has no pings."""
 
     def probe(self, cloud: Cloud) -> None:
-        """Make the probes of this cloud; `start` begins them."""
+        """Build the probes of this cloud; `start` begins them."""
         self.cloud = cloud
         self.probes = Probes(cloud, self._cut, self._ping, lambda: asyncio.get_running_loop().time())
 

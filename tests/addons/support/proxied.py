@@ -1,4 +1,4 @@
-"""Requests through the hub in this process, on sockets, to a server that misbehaves; the hub may answer instead."""
+"""Requests through the hub in this process, on sockets, to a misbehaving server; the hub may answer instead."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Listening(ABC):
 
 
 class Raw(Listening):
-    """A server that sends these bytes for each request and records the requests; a connection serves one request, or
-    several if `kept`."""
+    """A server that sends these bytes for each request and records the requests; it closes the connection after each
+    unless `kept`."""
 
     def __init__(self, says: bytes, *, available: bool = False) -> None:
         self.says = says
@@ -86,7 +86,7 @@ class Raw(Listening):
 
 
 class Endless(Raw):
-    """A server whose answers have no end."""
+    """A server whose responses do not end."""
 
     def __init__(self) -> None:
         super().__init__(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -106,7 +106,7 @@ class Endless(Raw):
 
 
 class Http2Server(Listening):
-    """A server of HTTP/2 that takes `limit` streams of a connection; it ends an answer unless it is asked to watch."""
+    """An HTTP/2 server that allows `limit` streams per connection; it ends each response, except that to a watch."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -115,17 +115,17 @@ class Http2Server(Listening):
         self.bodies: dict[tuple[int, int], bytes] = {}
         """The body of each request, by connection and stream."""
         self.is_silent = False
-        """Requests are taken and not answered."""
+        """True to accept requests without responding."""
         self.refuses = False
-        """Requests are sent back unprocessed."""
+        """True to return requests unprocessed."""
         self.reads = True
-        """Whether clients get window updates for a request's body."""
+        """True to send window updates for request bodies."""
         self.sent = 0
-        """Bytes that `tell_much` has sent."""
+        """Bytes sent by `tell_much`."""
         self.resets: set[tuple[int, int]] = set()
-        """The streams that clients have ended, by connection and stream."""
+        """The streams that clients have reset, by connection and stream."""
         self._much: dict[tuple[int, int], int] = {}
-        """Bytes that `tell_much` has to send, by connection and stream."""
+        """Bytes that `tell_much` has yet to send, by connection and stream."""
         self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
         self._changed = asyncio.Event()
 
@@ -172,13 +172,13 @@ class Http2Server(Listening):
             await self._changed.wait()
 
     def reset(self, which: int, stream: int, error: int) -> None:
-        """End a stream without an answer."""
+        """Reset a stream without a response."""
         conn, writer = self._open[which]
         conn.reset_stream(stream, error)
         writer.write(conn.data_to_send())
 
     def say_farewell(self, which: int, last_stream: int, error: int = 0) -> None:
-        """Send GOAWAY on a connection, whose open streams continue, which h2 itself does not support."""
+        """Send GOAWAY on a connection whose open streams continue; h2 itself does not support this."""
         frame = GoAwayFrame(0, last_stream_id=last_stream, error_code=error)
         self._open[which][1].write(frame.serialize())
 
@@ -186,7 +186,7 @@ class Http2Server(Listening):
         self._open[which][1].close()
 
     def tell_much(self, which: int, stream: int, size: int) -> None:
-        """Send this many bytes of a watch, as far as the window allows; the rest follows."""
+        """Send this many bytes of a watch, as far as the window allows, and the rest as it opens."""
         self._much[which, stream] = size
         self._tell_on(which)
 
@@ -209,7 +209,7 @@ class Http2Server(Listening):
 
 
 async def settled(sent: Endless | Http2Server) -> int:
-    """Wait until a server cannot send more, and return the number of bytes it has sent."""
+    """Wait until a server cannot send more; return the number of bytes that it has sent."""
     before = -1
     while sent.sent != before:
         before = sent.sent
@@ -218,7 +218,7 @@ async def settled(sent: Endless | Http2Server) -> int:
 
 
 class Handler(Accepted):
-    """A client connection, of HTTP/1.1 or HTTP/2 without TLS."""
+    """A client connection, HTTP/1.1 or HTTP/2, without TLS."""
 
     def __init__(self, proxy: Proxy[Any], is_h2: bool) -> None:
         super().__init__(mode_specs.ProxyMode.parse("regular"), Listener.PLAIN)
@@ -266,30 +266,30 @@ class Straight:
 
 
 class Proxy[Server: Raw | Http2Server]:
-    """Sends each request to `server`, and a rescued one to `node`. Hooks are plain functions of the test's."""
+    """Relay each request to `server`, and one that fails over to `node`. Hooks are plain functions of the test."""
 
     def __init__(self, server: Server, node: Raw) -> None:
         self.server, self.node = server, node
         self.to_server, self.to_node = Straight(lambda: self.server), Straight(lambda: self.node)
         self.handlers: list[Handler] = []
         self.hooks: list[str] = []
-        """The names of the flow's hooks, in their order."""
+        """The names of the flow's hooks, in order."""
         self.failover: Callable[[http.HTTPFlow], None] | None = self.lead_to_node
         self.stream_too_large: Callable[[bytes], bytes] | None = None
         self.is_streamed = False
         self.is_request_streamed = False
         self.hook_delay = 0.0
-        """Seconds that the addons think about each hook."""
+        """Seconds that the addons take for each hook."""
         self.decide: Callable[[http.HTTPFlow], None] | None = None
-        """The addon's hook for a request whose headers have come."""
+        """The addon's hook for a request whose headers have arrived."""
         self.thinks: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
-        """By hook: an event that is set when an addon is in the hook, and one that releases it."""
+        """By hook: an event that is set when an addon is in the hook, and an event that releases it."""
         self.port = 0
         ctx.master.addons.handle_lifecycle = self.handle_hook  # type: ignore[method-assign,assignment]  # of this test's master
 
     @property
     def layer(self) -> ClientConnection:
-        """The layer of the first connection."""
+        """Return the layer of the first connection."""
         served = self.handlers[0].served
         assert served is not None
         return served
@@ -300,7 +300,7 @@ class Proxy[Server: Raw | Http2Server]:
         lead(context, self.to_node)
 
     def held_at(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
-        """Block each request in this hook; return the event of its begin, and the one that releases it."""
+        """Block each request in this hook; return the event set at its start, and the event that releases it."""
         self.thinks[name] = asyncio.Event(), asyncio.Event()
         return self.thinks[name]
 
@@ -356,21 +356,21 @@ class Proxy[Server: Raw | Http2Server]:
             writer.write(request)
             answer = await reader.read()
         finally:
-            writer.close()  # the proxy waits for it, also after a test that failed
+            writer.close()  # the proxy waits for this event, even after a failed test
         await writer.wait_closed()
         return answer
 
 
 @contextmanager
 def holding_proxy(says: bytes = ANSWER) -> Iterator[Proxy[Raw]]:
-    """A proxy for an HTTP/1.1 server that sends these bytes for each request."""
+    """Serve a proxy for an HTTP/1.1 server that sends these bytes for each request."""
     with taddons.context(Proxyserver()):
         yield Proxy(Raw(says), Raw(FROM_NODE))
 
 
 @contextmanager
 def watching_proxy() -> Iterator[Proxy[Raw]]:
-    """Before a server of HTTP/1.1 that answers with the beginning of a watch, and keeps its connection."""
+    """Serve a proxy for an HTTP/1.1 server that sends the start of a watch, and keeps its connection open."""
     with taddons.context(Proxyserver()):
         made = Proxy(Raw(WATCH, available=True), Raw(FROM_NODE))
         made.is_streamed, made.failover = True, None
@@ -378,5 +378,5 @@ def watching_proxy() -> Iterator[Proxy[Raw]]:
 
 
 def held_bodies() -> int:
-    """Bytes of requests' bodies that the hub holds."""
+    """Return the bytes of request bodies that the hub buffers."""
     return sum(each.bodies.size for each in listeners.values())

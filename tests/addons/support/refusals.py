@@ -1,4 +1,4 @@
-"""A refusal that a test expects, by its code."""
+"""An assertion that code is refused with a status code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay on a scripted cloud, and the statuses that it has taken back."""
+"""A replay on a scripted cloud, and the statuses that it has reverted."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ OVERLOADED = StatusError(503, "ServiceUnavailable", "later")
 
 
 class World:
-    """A replay, its cloud and whether that is up, and the statuses that it has taken back."""
+    """A replay, its cloud and whether that is up, and the reverted statuses."""
 
     def __init__(self, journal: Journal, client: Client | None = None) -> None:
         self.journal = journal
         self.cloud = QueuedAnswers()
-        """The cloud, unless a test has another client."""
+        """The cloud, unless a test sets another client."""
         self.is_up = True
         self.changed = Notifier()
         self.taken_back: list[StatusEntry] = []
         self.ended: list[tuple[str, int]] = []
-        """The paths whose statuses wait no longer, with the versions that the cloud has by them."""
+        """The paths of statuses that left the journal, with their versions in the cloud."""
         self.fails: Exception | None = None
         self.clients: dict[str, Client] = {}
         """The clients of the users with a known token."""
@@ -65,7 +65,7 @@ class World:
         await until(lambda: not self.journal.statuses and not self.journal.events, 300)
 
     def put(self, name: str = "n1", uid: str = "u", version: str = "1", **changed: str) -> StatusEntry:
-        """A status in which these conditions have become so."""
+        """Journal a status with these conditions."""
         metadata = {"name": name, "uid": uid, "resourceVersion": version}
         before: Json = {"metadata": metadata, "status": {"conditions": conditions(Same="True", Ready="True")}}
         after: Json = {

@@ -35,7 +35,7 @@ DATA = {
 
 
 class NoAnswerer:
-    """Never called: flows are looked at before they are answered."""
+    """An answerer that is never called: tests examine flows before they are answered."""
 
     async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
         raise NotImplementedError
@@ -61,7 +61,7 @@ class Known:
 
 
 WAIT = 0.05
-"""Seconds in which rules and inputs must be known."""
+"""Seconds within which rules and inputs must be known."""
 
 
 def _nowhere(_flow: http.HTTPFlow) -> None:
@@ -69,7 +69,7 @@ def _nowhere(_flow: http.HTTPFlow) -> None:
 
 
 def router_before_the_start() -> Router:
-    """A router that was not started."""
+    """Build a router that was not started."""
     return under_guard(Router(_nowhere))
 
 
@@ -81,12 +81,12 @@ class Routed:
         self.sources: dict[str, HandSource] = {}
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1), self._open, lambda _: None)
         self.relayed: list[http.HTTPFlow] = []
-        """The flows that the hub should have answered, and that went to a server."""
+        """The flows that were relayed although the hub should have answered them."""
         self.router = under_guard(Router(self.relayed.append))
         self.issued_under_other_rules = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.missing = ""
-        """The reason why every client has to wait; "" without one."""
+        """The reason why every client has to wait; "" for none."""
         self.router.start(
             RouterParts(
                 ANSWERERS,
@@ -107,7 +107,7 @@ class Routed:
     async def answer(
         self, flow: http.HTTPFlow, value: Json | bytes, code: int = 200, media_type: str = "application/json"
     ) -> http.HTTPFlow:
-        """The cloud's answer, as the hooks see it."""
+        """Run the hooks for the cloud's response."""
         body = value if isinstance(value, bytes) else raw(value)
         flow.response = http.Response.make(code, body, {"Content-Type": media_type})
         self.router.responseheaders(flow)
@@ -122,7 +122,7 @@ def route_of(flow: http.HTTPFlow) -> RouteKind:
 
 
 def decided(flow: http.HTTPFlow) -> RequestContext:
-    """The context of a request after the routing decision."""
+    """Return the request's context after the routing decision."""
     found = context_of(flow)
     assert found is not None
     assert found.route is not None

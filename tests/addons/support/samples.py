@@ -1,4 +1,4 @@
-"""Samples for stores, clouds and flows: objects as JSON, filled stores, requests that were read."""
+"""Samples for stores, clouds and flows: objects as JSON, filled stores, parsed requests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 CONFIG_MAPS = "/api/v1/configmaps"
 
 HUB = Caller(CredentialSource.HUB)
-"""A component of this node."""
+"""A caller with the hub's identity: a component of this node."""
 POD = Caller(CredentialSource.OWN, "Bearer pod")
-"""A pod with a token of its own."""
+"""A pod with its own token."""
 NOBODY = Caller(CredentialSource.NONE)
 
 
@@ -37,14 +37,14 @@ def service(
 
 
 def cloud_service(name: str = "lb", version: int = 0) -> Json:
-    """A Service that `discardcloudservice` hides."""
+    """Return a Service that `discardcloudservice` hides."""
     return service(name, version, type="LoadBalancer")
 
 
 def endpoint_slice(
     name: str, nodes: Iterable[str], version: int = 0, service_name: str = "web", ready: bool = True
 ) -> Json:
-    """One endpoint on each of these nodes."""
+    """Return a slice with one endpoint on each of these nodes."""
     endpoints = [
         {"addresses": [f"10.0.0.{number}"], "conditions": {"ready": ready}, "nodeName": node}
         for number, node in enumerate(nodes, 1)
@@ -68,7 +68,7 @@ def config_map(data: Mapping[str, str], version: int = 0, name: str = "yurt-hub-
 
 
 def secret(name: str = "s", namespace: str = "default", **data: str) -> Json:
-    """The texts of `data` are in base64."""
+    """Return a Secret; the values of `data` are in base64."""
     return obj("Secret", name, namespace, data=data)
 
 
@@ -79,7 +79,7 @@ def raw(value: Json) -> bytes:
 def fill(
     store: Store, values: Iterable[Json], version: int, *, kind: str = "", api_version: str = "v1"
 ) -> None:
-    """Fill a store by a complete list, as from the cloud in JSON."""
+    """Fill a store with a complete list, as from the cloud in JSON."""
     found = list(values)
     kind, api_version = (found[0]["kind"], found[0]["apiVersion"]) if found else (kind, api_version)
     store.replace(codec_for(Encoding.JSON), api_version, kind, version, map(raw, found))
@@ -94,14 +94,14 @@ def request_context(
     listener: Listener = Listener.PLAIN,
     accept: str | None = "application/json",
 ) -> RequestContext:
-    """A request as the first two addons leave it."""
+    """Return the context of a request as the first two addons leave it."""
     made = RequestContext(parse_request(method, target), component, listener, accept)
     made.caller = caller
     return made
 
 
 def lead(context: RequestContext, connections: ServerConnections) -> None:
-    """Send a request by these connections, like `addons.egress`."""
+    """Send a request over these connections, like `addons.egress`."""
     context.route = context.route or Route(RouteKind.RELAY, "test")
     context.upstream = RelayUpstream(context.route, connections)
 
@@ -114,4 +114,4 @@ SEEN = Observation(
     *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
     *("cloud", "view", "cached component", 42, ()),
 )
-"""A list that a view has answered."""
+"""A list that a view has served."""

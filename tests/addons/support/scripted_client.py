@@ -1,4 +1,4 @@
-"""A client whose answers a test scripts, for what speaks to one path or two."""
+"""A client whose responses a test scripts, for code that calls one path or two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ type Script = Callable[[Asked], Any]
 
 
 class ScriptedClient(AnsweringClient):
-    """Keeps what it was asked, and answers by the script."""
+    """Record the requests, and respond by the script."""
 
     def __init__(self, script: Script, asked: list[Asked] | None = None, server: str = "") -> None:
         super().__init__(server)

@@ -1,4 +1,4 @@
-"""A cluster that signs certificate requests at once, as long as it is to, whoever asks."""
+"""A cluster that signs certificate requests at once unless told to deny them, for any caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AUTHORITY = Authority()
 
 
 class SigningCluster:
-    """A cluster that signs certificates. Its callers are the hub (`hub`) and holders of tokens, by token, as in
+    """A cluster that signs certificates. Callers are the hub (`hub`) and users, by token, as in
     `addons.requests.clients.Clients`."""
 
     def __init__(self) -> None:
@@ -26,13 +26,13 @@ class SigningCluster:
         self.is_there = True
         self.events: list[str] = []
         self.life = timedelta(hours=1)
-        """The lifetime of the certificates that it signs."""
+        """The lifetime of the issued certificates."""
         self.denial = ""
-        """Why it denies each request; "" where it signs."""
+        """The reason why it denies each request; "" to sign."""
         self.refusal: dict[str, int] = {}
-        """The callers that it refuses, with the code."""
+        """The status code for each refused caller."""
         self.callers: list[str] = []
-        """The user of each request for a certificate."""
+        """The user of each certificate request."""
         self._pem = b""
         self.hub = self.of_token("hub")
 

@@ -1,4 +1,5 @@
-"""An API server of a few paths, for responses that a real one does not send: another version, another time."""
+"""An API server of a few paths, for responses that a real one does not send, such as another version or another
+time."""
 
 from __future__ import annotations
 
@@ -16,10 +17,8 @@ from kube.http.kubeconfig import Cluster, Credentials
 async def small_api(
     answers: Mapping[str, Any], headers: Mapping[str, str] = {}, refused: frozenset[str] = frozenset()
 ) -> AsyncIterator[str]:
-    """The URL of a server that answers GETs with these texts or objects by path, and 404 to others.
-
-    It allows all that it is asked about by reviews, but for the resources in `refused`.
-    """
+    """Yield the URL of a server that answers GETs by path with these texts or objects, and 404 otherwise. It allows all
+    reviews, except for the resources in `refused`."""
 
     async def answer(request: web.Request) -> web.Response:
         if request.method == "POST":
@@ -40,5 +39,5 @@ async def small_api(
 
 
 def anonymous(url: str) -> Credentials:
-    """A kubeconfig with a server and without credentials."""
+    """Return a kubeconfig with a server and without credentials."""
     return Credentials(Cluster(url))

@@ -1,4 +1,4 @@
-"""A view of a source as tests of sources open it, and the rules that filter it."""
+"""Helpers for tests of sources: an opened view, and the rules that filter it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cloud.scriptable import ScriptableCloud
 DISCARD = tuple(each for each in FILTERS if each.name == "discardcloudservice")
 KEY = ViewKey("agent", "watch", EVERYTHING)
 DISCARDING = {"filter_discardcloudservice": "agent/services"}
-"""Rules that bind DISCARD to the component of KEY, and nothing else to it."""
+"""Rules that bind only DISCARD to the component of KEY."""
 
 
 def names(source: Source) -> list[str]:
@@ -19,6 +19,6 @@ def names(source: Source) -> list[str]:
 
 
 async def cut_watches(cloud: ScriptableCloud) -> None:
-    """Every open connection to the cloud ends."""
+    """Close every open connection to the cloud."""
     await cloud.stop()
     await cloud.start()

@@ -1,4 +1,4 @@
-"""A node's copies of ConfigMaps, in each form in which it may keep them."""
+"""A node's copies of ConfigMaps, in each form in which they may be stored."""
 
 from __future__ import annotations
 
@@ -88,4 +88,4 @@ STORED_BEFORE: dict[str, Callable[[World], object]] = {
     "a list of all": lambda world: world.keep(EVERYWHERE, list_of(5, config_map("old", 4))),
     "a Table of all": lambda world: world.keep(LIST, {"kind": "Table", "rows": FORMER_ROWS}, accept=TABLE),
 }
-"""The same object as the node may keep it."""
+"""The same object in each form in which the node may store it."""

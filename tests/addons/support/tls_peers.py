@@ -1,4 +1,4 @@
-"""The other end of a TLS handshake, in memory: pyOpenSSL's, or Python's `ssl`, strict as Python 3.13's and Go's are."""
+"""The peer of a TLS handshake in memory: pyOpenSSL, or Python's `ssl` with the strict checks of Python 3.13 and Go."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from OpenSSL import SSL
 from tests.cloud.pki import Credential
 
 STEPS = 10
-"""A TLS 1.3 handshake takes three, 1.2 four."""
+"""The steps of a handshake: three in TLS 1.3, four in 1.2."""
 
 
 @dataclass(frozen=True)
-class Shaken:
-    """A handshake that succeeded, seen from the client."""
+class ClientHandshake:
+    """A completed handshake, from the client's side."""
 
     client: ssl.SSLObject
     server: SSL.Connection
@@ -26,7 +26,7 @@ class Shaken:
 
 
 def client_context(authority: bytes, credential: Credential | None = None) -> ssl.SSLContext:
-    """Trusts one CA (PEM) by the strict rules, and shows a certificate if it has one."""
+    """Return a context that trusts one CA (PEM) with strict checks, and presents a certificate if given."""
     context = ssl.create_default_context(cadata=authority.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     if credential is not None:
@@ -40,8 +40,8 @@ def shake_hands(
     client: ssl.SSLContext,
     name: str,
     session: ssl.SSLSession | None = None,
-) -> Shaken:
-    """A complete handshake; ValueError in the client's words, OpenSSL.SSL.Error in the server's, when it fails."""
+) -> ClientHandshake:
+    """Complete a handshake; raise the client's error as ValueError, the server's as OpenSSL.SSL.Error."""
     server_end = SSL.Connection(server) if isinstance(server, SSL.Context) else server
     if isinstance(server, SSL.Context):
         server_end.set_accept_state()
@@ -60,12 +60,12 @@ def shake_hands(
         served = _step(server_end)
         _drain(server_end, incoming)
         if done and served:
-            return Shaken(client_end, server_end, incoming)
+            return ClientHandshake(client_end, server_end, incoming)
     raise ValueError("the handshake does not end")
 
 
 def meet(client: SSL.Connection, server: ssl.SSLContext) -> ssl.SSLObject:
-    """The server's end of a handshake with a client of pyOpenSSL; OpenSSL.SSL.Error when either side refuses."""
+    """Complete the server's side of a handshake with a pyOpenSSL client; OpenSSL.SSL.Error if either side refuses."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     server_end = server.wrap_bio(incoming, outgoing, server_side=True)
     for _ in range(STEPS):
@@ -84,7 +84,7 @@ def meet(client: SSL.Connection, server: ssl.SSLContext) -> ssl.SSLObject:
 
 
 def shake(client: SSL.Connection, server: SSL.Connection) -> None:
-    """A complete handshake between two of pyOpenSSL; OpenSSL.SSL.Error when either side gives up."""
+    """Complete a handshake between two pyOpenSSL connections; OpenSSL.SSL.Error if either side refuses."""
     for _ in range(STEPS):
         done = _step(client)
         _drain(client, server)

@@ -1,7 +1,5 @@
-"""A manual cluster for topology, for the hub's inputs and views.
-
-`World.expected` is an oracle: an independent implementation of both topology annotations and of local health.
-"""
+"""A cluster for topology tests, set by hand, for the hub's inputs and views. `World.expected` is an oracle: an
+independent implementation of both topology annotations and of local health."""
 
 from __future__ import annotations
 
@@ -49,11 +47,11 @@ class Slice:
 
 @dataclass
 class World:
-    """The cluster's state, as plain values."""
+    """The cluster's state as plain values."""
 
     order: Order = Order.ANY
     has_pools: bool = True
-    """Whether the kind NodePool is installed; without it pools are what node labels name."""
+    """True if the kind NodePool is installed; otherwise node labels define the pools."""
     services: dict[str, dict[str, str]] = field(default_factory=dict)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     pools: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -61,7 +59,7 @@ class World:
     unhealthy: frozenset[str] = frozenset()
 
     def expected(self) -> dict[str, list[str]]:
-        """The addresses that this node should see of each slice."""
+        """Return the addresses that this node should see in each slice."""
         return {
             name: [address for address, node, _ in each.endpoints if self._shown(each.service, node)]
             for name, each in self.slices.items()
@@ -116,7 +114,7 @@ class World:
 
 
 class Client:
-    """A watcher of a view, with the state after the events that it was sent."""
+    """A watcher of a view, with its state after the received events."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -126,7 +124,7 @@ class Client:
         self._reader = view.codec.frames()
 
     async def drain(self) -> list[tuple[str, str]]:
-        """Take what was sent; type and name of each event."""
+        """Apply the received events; return type and name of each."""
         taken: list[tuple[str, str]] = []
         try:
             async with asyncio.timeout(0):
@@ -151,7 +149,7 @@ class Client:
 
 
 class Hub:
-    """The inputs and a filtered view per encoding over stores that a test fills. Needs a running loop."""
+    """The inputs and one filtered view per encoding over stores that a test fills. Needs a running loop."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -182,7 +180,7 @@ class Hub:
         if labels is None and name not in self.world.nodes:
             return
         _put(self.world.nodes, name, labels)
-        # The same write reaches the two sources one after the other, under one version.
+        # The two sources receive the same write one after the other, at one version.
         self._apply("nodes", _node(name, labels or {}), gone=labels is None)
         if name == OWN:
             self.version -= 1
@@ -197,7 +195,7 @@ class Hub:
     def set_slice(self, name: str, value: Slice | None) -> None:
         known = self.world.slices.get(name)
         if value == known and name in self.world.slices and self.projections:
-            return  # kube-apiserver sends no event for a write that changes nothing
+            return  # kube-apiserver sends no event for a write without changes
         _put(self.world.slices, name, value)
         sample = _slice(name, value or known or Slice("", ()))
         for store in ("slices", "json"):

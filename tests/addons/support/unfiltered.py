@@ -1,4 +1,4 @@
-"""Sources that nothing filters."""
+"""Sources without filters."""
 
 from __future__ import annotations
 

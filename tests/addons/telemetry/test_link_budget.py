@@ -1,4 +1,4 @@
-"""Metrics of a hub: bytes by component and of the link, its budget, labels that are bounded, and tasks that fail."""
+"""Metrics of a hub: bytes by component and of the link, the link budget, bounded labels, and failed tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_budget_is_bytes_for_a_day_or_a_month(text: str, budget: LinkBudget, s
     assert budget.summary(1_000_000) == said
 
 
-def test_no_budget_is_none() -> None:
+def test_an_empty_budget_is_none() -> None:
     assert parse_link_budget("hub_link_budget", "") is None
 
 
@@ -55,7 +55,7 @@ def test_a_malformed_budget_is_refused(text: str) -> None:
         parse_link_budget("hub_link_budget", text)
 
 
-def test_a_spent_budget_is_reported_once_in_a_period() -> None:
+def test_a_spent_budget_is_reported_once_per_period() -> None:
     spending = Spending(LinkBudget(1000, "day"))
     assert not spending.count(1000, MONDAY)
     assert spending.count(1001, MONDAY)
@@ -106,7 +106,7 @@ class Clock:
         self.time += datetime.timedelta(minutes=minutes)
 
 
-def test_the_last_hour_alone_counts() -> None:
+def test_only_the_last_hour_is_counted() -> None:
     clock = Clock()
     traffic = ComponentTraffic(clock)
     traffic.began("kubelet", "pods", is_error=False, is_watch=False).totals.sent += 100
@@ -120,7 +120,7 @@ def test_the_last_hour_alone_counts() -> None:
     assert set(traffic.last_hour()) == {"edgehub"}
 
 
-def test_today_begins_at_midnight() -> None:
+def test_the_bytes_of_today_start_at_midnight() -> None:
     clock = Clock()
     traffic = ComponentTraffic(clock)
     metrics.UPSTREAM_BYTES.labels("down", "https://a").inc(50)
@@ -137,7 +137,7 @@ def test_bytes_of_the_hub_itself_are_not_counted_as_sent_to_components() -> None
     assert traffic.sent() == 3
 
 
-def test_names_and_resources_are_bounded() -> None:
+def test_counted_component_names_and_resources_are_bounded() -> None:
     traffic = ComponentTraffic()
     for number in range(MAX_COMPONENTS + 50):
         traffic.began(f"c{number}", "", is_error=False, is_watch=False)
@@ -149,14 +149,14 @@ def test_names_and_resources_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(("resource", "label"), [("pods", "pods"), ("", ""), ("widgets", "other")])
-def test_resources(resource: str, label: str) -> None:
+def test_a_resource_outside_the_table_has_the_label_other(resource: str, label: str) -> None:
     assert resource_label(resource) == label
 
 
 @pytest.mark.parametrize(
     ("verb", "label"), [("watch", "watch"), ("post", "post"), ("", "other"), ("brew", "other")]
 )
-def test_verbs(verb: str, label: str) -> None:
+def test_a_verb_outside_the_table_has_the_label_other(verb: str, label: str) -> None:
     assert verb_label(verb) == label
 
 
@@ -169,17 +169,17 @@ def test_verbs(verb: str, label: str) -> None:
         ("apps", "inventions", "other"),
     ],
 )
-def test_resources_with_their_group(group: str, resource: str, label: str) -> None:
+def test_labels_of_resources_include_their_group(group: str, resource: str, label: str) -> None:
     assert group_resource_label(group, resource) == label
 
 
-def test_groups_and_resources_of_filters_have_labels() -> None:
+def test_groups_and_resources_that_filters_name_have_labels() -> None:
     assert {group for each in FILTERS for group, _ in each.resources} <= GROUPS
     assert {resource for each in FILTERS for _, resource in each.resources} <= RESOURCES
 
 
 @given(st.text())
-def test_nothing_else_becomes_a_label(text: str) -> None:
+def test_any_other_text_has_the_label_other(text: str) -> None:
     assert verb_label(text) in {*VERBS, "other"}
     assert resource_label(text) in {*RESOURCES, "", "other"}
 

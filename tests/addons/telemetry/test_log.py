@@ -1,4 +1,4 @@
-"""The format of the log, and the last lines that the hub stores."""
+"""The format of the log, and the last lines that the hub retains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from addons.telemetry.log import (
 )
 
 
-def test_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_format_has_level_logger_and_message(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
     log_to_stderr("info", "text")
     logging.getLogger("addons.egress").info("%s is up", "cloud")
     logging.getLogger("addons.egress").debug("not told")
@@ -36,7 +38,7 @@ def test_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixt
     assert line.endswith(" INFO addons.egress: cloud is up")
 
 
-def test_each_printed_line_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_printed_line_is_flushed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(file))
     print("kept back")
@@ -46,7 +48,9 @@ def test_each_printed_line_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert file.getvalue() == b"kept back\ntold\n"
 
 
-def test_json_for_collectors(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_json_format_is_one_object_per_line(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
     log_to_stderr("info", "json")
     try:
         raise ValueError("two\nlines")
@@ -63,7 +67,7 @@ def test_json_for_collectors(root_logger: logging.Logger, capsys: pytest.Capture
 def test_control_characters_in_messages_are_escaped_in_the_log(
     root_logger: logging.Logger, capsys: pytest.CaptureFixture[str], log_format: Format
 ) -> None:
-    """A server's message may hold what a user wrote."""
+    """A server's message may contain a user's text."""
     log_to_stderr("info", log_format)
     tail = LogTail()
     tail.attach()
@@ -87,8 +91,8 @@ def test_libraries_log_each_client_only_on_request(
 
 
 @pytest.mark.parametrize("level", get_args(Level))
-def test_libraries_log_at_info_at_most(root_logger: logging.Logger, level: str) -> None:
-    """At DEBUG hpack tells each header that comes, tokens and the process's own secrets among them."""
+def test_libraries_never_log_below_info(root_logger: logging.Logger, level: str) -> None:
+    """At DEBUG, hpack logs each received header, including tokens and the process's own secrets."""
     for each in ("hpack.hpack", "mitmproxy.proxy.server", "aiohttp"):
         importlib.import_module(each)
     loaded = [
@@ -101,7 +105,7 @@ def test_libraries_log_at_info_at_most(root_logger: logging.Logger, level: str) 
     assert logging.getLogger("addons.egress").isEnabledFor(logging.DEBUG) is (level == "debug")
 
 
-def test_a_line_comes_once_and_then_once_a_minute() -> None:
+def test_a_repeated_line_is_logged_once_a_minute() -> None:
     now = 1000.0
     pace = Pace(lambda: now)
     assert [pace.allows("down"), pace.allows("down"), pace.allows("other")] == [True, False, True]
@@ -132,7 +136,7 @@ def say(tail: LogTail, text: str) -> None:
     tail.handle(logger.makeRecord(logger.name, logging.WARNING, __file__, 1, text, (), None))
 
 
-def test_lines_are_bounded(tail: LogTail) -> None:
+def test_the_retained_lines_are_bounded(tail: LogTail) -> None:
     for number in range(MAX_LINES + 10):
         say(tail, f"line {number} {'x' * 2 * MAX_LINE}")
     assert len(tail.lines) == MAX_LINES
@@ -156,7 +160,7 @@ def test_a_traceback_is_one_line_in_the_tail(tail: LogTail) -> None:
 
 
 def test_a_long_report_is_shortened_in_the_tail(tail: LogTail) -> None:
-    """The rest would take the place of what the hub itself said."""
+    """The rest would displace the hub's own lines."""
     say(tail, "the hub itself")
     for number in range(MAX_LINES):
         record = logger.makeRecord(logger.name, logging.INFO, __file__, 1, str(number), (), None)
@@ -166,7 +170,7 @@ def test_a_long_report_is_shortened_in_the_tail(tail: LogTail) -> None:
     assert tail.lines[0].endswith("the hub itself")
 
 
-def test_the_tail_has_log_lines_while_it_is_attached(tail: LogTail) -> None:
+def test_the_tail_receives_log_lines_while_attached(tail: LogTail) -> None:
     tail.attach()
     logger.warning("heard")
     tail.detach()

@@ -12,7 +12,7 @@ from addons.telemetry import metrics
 from kube.requests.request_info import parse_request
 
 
-def test_counters_without_labels_are_there_from_the_start() -> None:
+def test_counters_without_labels_are_exported_from_the_start() -> None:
     page = metrics.exposition().decode()
     assert "edgehub_rule_errors_total " in page
     assert "edgehub_sources " in page
@@ -27,7 +27,9 @@ def test_counters_without_labels_are_there_from_the_start() -> None:
         (None, math.isnan),
     ],
 )
-def test_the_life_that_a_certificate_has_left(life: timedelta | None, shown: Callable[[float], bool]) -> None:
+def test_the_remaining_validity_of_a_certificate_is_exported(
+    life: timedelta | None, shown: Callable[[float], bool]
+) -> None:
     ends = datetime.now(UTC) + life if life is not None else None
     metrics.watch_expiry("test-metrics", lambda: ends)
     try:
@@ -39,8 +41,8 @@ def test_the_life_that_a_certificate_has_left(life: timedelta | None, shown: Cal
         metrics.CERTIFICATE_EXPIRY.remove("test-metrics")
 
 
-def test_the_kinds_of_a_components_requests_are_bounded() -> None:
-    """Anybody at the TLS port made 1.5 KB of each verb, resource and code, under a hundred names."""
+def test_label_sets_of_a_components_requests_are_bounded() -> None:
+    """Any client of the TLS port could once create 1.5 KB for each verb, resource and code, under a hundred names."""
 
     def series() -> set[str]:
         lines = metrics.exposition().decode().splitlines()

@@ -1,4 +1,4 @@
-"""Observations of each request and event, their lines of text, and the time until they are dropped."""
+"""Observations of requests and events: their text lines, queries, and bounds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_query_selects_lines_by_component_resource_and_name(
     assert wanted.has(seen(**change)) is has
 
 
-def test_the_past_has_requests_and_events_in_their_order() -> None:
+def test_past_requests_and_events_are_returned_in_order() -> None:
     last = Observations()
     for at in (1.0, 2.0, 3.0):
         last.add(seen(at, is_event=at == 2.0))
@@ -88,8 +88,8 @@ def test_observations_are_bounded_in_lines_and_bytes(name: str) -> None:
     assert sum(each.size for each in left) <= MAX_HISTORY_BYTES
 
 
-def test_observations_are_few_objects() -> None:
-    """Each full collection looks at all of them."""
+def test_observations_are_stored_in_few_python_objects() -> None:
+    """Each full garbage collection scans all of them."""
     before = sum(isinstance(each, Observation) for each in gc.get_objects())
     last = Observations()
     for at in range(10 * PACK_BATCH):
@@ -98,7 +98,7 @@ def test_observations_are_few_objects() -> None:
     assert [each.at for each in last.past(WantedLines())] == [*map(float, range(10 * PACK_BATCH))]
 
 
-def test_many_events_push_no_request_out() -> None:
+def test_many_events_evict_no_request() -> None:
     last = Observations()
     last.add(seen())
     for at in range(MAX_LINES + 1):
@@ -106,7 +106,7 @@ def test_many_events_push_no_request_out() -> None:
     assert len(list(last.past(WantedLines()))) == 1
 
 
-async def test_a_follower_gets_the_lines_it_selects_until_it_leaves() -> None:
+async def test_a_follower_gets_its_selected_lines_until_it_disconnects() -> None:
     last, follower = Observations(), Follower(WantedLines(component="kubelet"))
     last.listen(follower.summary)
     taking = asyncio.create_task(follower.next_lines())
@@ -190,13 +190,13 @@ def test_the_wide_format_omits_an_unknown_version() -> None:
     ("verdict", "status", "colour"),
     [("refused", 403, "31"), ("offline", 200, "33"), ("relayed", 503, "31"), ("viewed", 200, "")],
 )
-def test_colours_mark_errors_and_changes(verdict: str, status: int, colour: str) -> None:
+def test_errors_and_changes_are_coloured(verdict: str, status: int, colour: str) -> None:
     seen = LISTED._replace(verdict=verdict, status=status)
     assert (f"\x1b[{colour}m" in line(seen, has_colours=True)) is bool(colour)
     assert "\x1b" not in line(seen)
 
 
-def test_nothing_that_a_client_chose_moves_a_terminal() -> None:
+def test_text_chosen_by_clients_is_escaped_for_the_terminal() -> None:
     odd = "\x1b[2Jweb\nfake\x9b1m"
     texts: dict[str, Any] = {
         name: odd for name, kind in Observation.__annotations__.items() if kind in ("str", str)
@@ -206,6 +206,6 @@ def test_nothing_that_a_client_chose_moves_a_terminal() -> None:
         assert line_shown.isprintable()
 
 
-def test_json_and_back() -> None:
+def test_an_observation_survives_encoding_to_json_and_back() -> None:
     seen = LISTED._replace(filters=(HIDES,))
     assert from_json(json.loads(json.dumps(seen.to_json()))) == seen

@@ -1,4 +1,4 @@
-"""A hub that has read two Services, of which the component `chosen` sees one, and its admin port."""
+"""A hub whose clients have listed two Services, of which the component `chosen` gets one, and its admin port."""
 
 from __future__ import annotations
 

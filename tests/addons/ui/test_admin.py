@@ -1,4 +1,4 @@
-"""The admin port over HTTP: alive, ready, metrics, and the pages for people and for what YurtHub's tools ask."""
+"""The admin port over HTTP: liveness, readiness, metrics, and the pages for users and for YurtHub's tools."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tests.cloud.scriptable.access import User
 from tests.support.objects import obj
 
 
-async def test_alive_as_soon_as_it_answers(pages: AdminClient) -> None:
+async def test_healthz_is_ok_as_soon_as_the_port_is_open(pages: AdminClient) -> None:
     assert await pages.ask("/healthz") == (200, "ok\n")
     assert await pages.ask("/v1/healthz") == (200, "OK")
 
 
-async def test_ready_when_nothing_is_missing(hub: RunningHub) -> None:
+async def test_readyz_is_ok_when_nothing_is_missing(hub: RunningHub) -> None:
     closed: list[str] = []
     missing: list[str] = []
     unfit: list[str] = []
@@ -56,13 +56,13 @@ async def test_ready_when_nothing_is_missing(hub: RunningHub) -> None:
         assert await pages.ask("/readyz") == (503, "nobody has signed it\n")
 
 
-async def test_metrics_for_prometheus(pages: AdminClient) -> None:
+async def test_metrics_are_served_for_prometheus(pages: AdminClient) -> None:
     code, text = await pages.ask("/metrics")
     assert (code, "\nedgehub_sources " in text) == (200, True)
     assert all(line.startswith(("edgehub_", "#")) for line in text.splitlines())
 
 
-async def test_the_index_names_every_page_and_each_is_there(pages: AdminClient) -> None:
+async def test_every_page_in_the_index_is_served(pages: AdminClient) -> None:
     _, text = await pages.ask("/debug")
     paths = text.split()
     assert {"/healthz", "/readyz", "/metrics"} < set(paths)
@@ -102,7 +102,7 @@ async def test_sources_are_reported_with_their_identity(
     assert "Bearer" not in str(found)
 
 
-async def test_explain_for_people_and_for_tools(pages: AdminClient) -> None:
+async def test_explain_is_served_as_text_and_as_json(pages: AdminClient) -> None:
     path = "/debug/explain?component=kubelet&resource=services&namespace=default&name=web"
     code, text = await pages.ask(path)
     assert code == 200
@@ -111,7 +111,7 @@ async def test_explain_for_people_and_for_tools(pages: AdminClient) -> None:
     assert (found["component"], found["route"], found["outcome"]) == ("kubelet", "view", "kept")
 
 
-async def test_the_timeline_of_the_page_runs_before_its_first_client(
+async def test_the_timeline_of_the_page_runs_without_clients(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticked = asyncio.Event()
@@ -134,13 +134,13 @@ async def test_the_timeline_of_the_page_runs_before_its_first_client(
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "::1"])
-async def test_it_listens_at_the_addresses_of_the_settings(hub: RunningHub, listen: str) -> None:
+async def test_the_admin_port_listens_at_the_configured_addresses(hub: RunningHub, listen: str) -> None:
     settings = dataclasses.replace(hub.settings, listen=listen)
     async with served(dataclasses.replace(hub, settings=settings)) as pages:
         assert (await pages.ask("/healthz"))[0] == 200
 
 
-async def test_pods_are_those_that_kubelet_has(
+async def test_the_pods_page_lists_kubelets_pods(
     pages: AdminClient, hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     assert (await pages.ask("/pods"))[0] == 404

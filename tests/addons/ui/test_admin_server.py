@@ -1,4 +1,4 @@
-"""The server of the admin port with clients that stay, leave, or request unknown pages."""
+"""The server of the admin port with clients that stay, disconnect, or request unknown pages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMIT = 100
 
 
 class Served:
-    """A server with pages of its own. There is no mitmproxy here: to call a hook would raise."""
+    """A server with the test's own pages, without mitmproxy: calling a hook would raise."""
 
     def __init__(self, hub: RunningHub) -> None:
         self.answering = asyncio.Event()
@@ -186,7 +186,9 @@ async def test_a_stream_ends_with_the_hub(served: Served) -> None:
     assert served.ended == 1
 
 
-async def test_a_client_that_leaves_ends_its_stream(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_disconnected_client_ends_its_stream(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request("/stream?pieces=1"))
     await reader.readuntil(b"piece")
@@ -195,7 +197,7 @@ async def test_a_client_that_leaves_ends_its_stream(served: Served, caplog: pyte
     assert caplog.text == ""
 
 
-async def test_a_client_that_leaves_amid_its_body_is_no_fault(
+async def test_a_disconnect_during_the_request_body_is_not_logged_as_an_error(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -206,7 +208,7 @@ async def test_a_client_that_leaves_amid_its_body_is_no_fault(
     assert caplog.text == ""
 
 
-async def test_a_fault_of_a_page_is_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_a_page_is_logged(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     assert (await said(served.port, request("/?fault=1", "GET", CLOSE))).startswith(b"HTTP/1.1 500 ")
     assert "a fault of the page" in caplog.text
 
@@ -227,7 +229,7 @@ async def test_beyond_the_bound_the_longest_idle_connection_is_closed(served: Se
             writer.transport.abort()
 
 
-async def test_a_request_that_is_being_answered_stays(served: Served) -> None:
+async def test_a_connection_with_a_running_request_is_not_closed(served: Served) -> None:
     long = asyncio.create_task(said(served.port, request("/waits", "GET", CLOSE)))
     await served.answering.wait()
     idle = await connected(served.port, MAX_CONNECTIONS + 2)
@@ -241,7 +243,7 @@ async def test_a_request_that_is_being_answered_stays(served: Served) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", request(), b"GET / HTTP/1.1\r\nHost: loc"])
-async def test_a_connection_that_asks_nothing_ends(
+async def test_a_connection_without_a_request_is_closed(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(admin_server, "SWEEP", 0.01)

@@ -1,4 +1,4 @@
-"""The pages under `/debug`, as `scripts/hub` and tools ask for them."""
+"""The pages under `/debug`, as `scripts/hub` and tools request them."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ async def test_a_resource_is_explained_with_counts_and_hidden_objects(pages: Adm
 
 
 @pytest.mark.parametrize("page", ["explain?component=kube-proxy&resource=", "dump?resource="])
-async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(
-    pages: AdminClient, page: str
-) -> None:
+async def test_an_unknown_resource_is_an_error_with_a_suggestion(pages: AdminClient, page: str) -> None:
     code, text = await pages.ask(f"/debug/{page}servics")
     assert (code, "is it 'services'?" in text) == (404, True)
     assert (await pages.ask(f"/debug/{page}svc"))[0] == 200
@@ -45,7 +43,7 @@ async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(
         )
 
 
-async def test_dump(pages: AdminClient) -> None:
+async def test_a_dump_is_served(pages: AdminClient) -> None:
     assert await pages.ask("/debug/dump") == (200, "services\n")
     code, text = await pages.ask("/debug/dump?resource=services&as=chosen")
     assert (code, "name: web" in text, "name: lb" in text) == (200, True, False)
@@ -53,18 +51,18 @@ async def test_dump(pages: AdminClient) -> None:
     assert (code, "keeps no copy" in text) == (404, True)
 
 
-async def test_a_trial_of_rules(pages: AdminClient) -> None:
+async def test_a_rule_trial_is_served(pages: AdminClient) -> None:
     found = await pages.json("/debug/rules/try", b"discardcloudservice: chosen, seen\n")
     assert found["lost"]["objects"] == 1
     assert [each["component"] for each in found["components"]] == ["seen"]
 
 
 @pytest.mark.parametrize(("text", "code"), [(b"a: [", 400), (b"#" * (MAX_TEXT + 1), 413)])
-async def test_a_text_that_is_none(pages: AdminClient, text: bytes, code: int) -> None:
+async def test_malformed_rules_are_400(pages: AdminClient, text: bytes, code: int) -> None:
     assert (await pages.ask("/debug/rules/try", text))[0] == code
 
 
-async def test_only_a_post_tries_and_none_from_another_site(pages: AdminClient) -> None:
+async def test_a_rule_trial_requires_a_post_from_the_same_site(pages: AdminClient) -> None:
     assert "POST a ConfigMap" in (await pages.ask("/debug/rules/try"))[1]
     code, _ = await pages.ask("/debug/rules/try", b"a: b", Origin="https://evil.example")
     assert code == 403
@@ -85,7 +83,7 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: AdminClient) 
         ("?link=online", 200, '"link": "online"'),
     ],
 )
-async def test_a_drill_is_asked_for_by_a_post(
+async def test_a_drill_is_started_by_a_post(
     drilled: tuple[AdminClient, Drills], asked: str, code: int, message: str
 ) -> None:
     pages, drills = drilled
@@ -94,7 +92,9 @@ async def test_a_drill_is_asked_for_by_a_post(
     assert (drills.current is not None) is (code == 200 and "online" not in asked)
 
 
-async def test_no_drill_without_leave(drilled: tuple[AdminClient, Drills], pages: AdminClient) -> None:
+async def test_a_drill_without_permission_is_refused(
+    drilled: tuple[AdminClient, Drills], pages: AdminClient
+) -> None:
     allowing, drills = drilled
     drills.are_allowed = False
     for each in (allowing, pages):
@@ -106,7 +106,7 @@ async def test_no_drill_without_leave(drilled: tuple[AdminClient, Drills], pages
 
 @pytest.fixture
 async def drilled(hub: RunningHub) -> AsyncIterator[tuple[AdminClient, Drills]]:
-    """A hub that allows drills."""
+    """A hub that permits drills."""
     drills = Drills()
     drills.are_allowed = True
     async with served(replace(hub, drills=drills)) as made:
@@ -114,7 +114,7 @@ async def drilled(hub: RunningHub) -> AsyncIterator[tuple[AdminClient, Drills]]:
     drills.close()
 
 
-async def test_log_and_support(pages: AdminClient, hub: RunningHub) -> None:
+async def test_the_log_and_the_support_archive_are_served(pages: AdminClient, hub: RunningHub) -> None:
     assert (await pages.ask("/debug/log"))[0] == 200
     hub.records.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", CredentialSource.HUB))
     (asked,) = await pages.json("/debug/requests")

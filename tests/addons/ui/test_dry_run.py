@@ -1,4 +1,4 @@
-"""Filters applied for people: as in a view, with each reason, in slices, and until a deadline."""
+"""Filters applied for reports: as in a view, with each reason, in time slices, and up to a deadline."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ async def test_a_dry_run_gives_the_shown_object_and_outcome(parts: HubWorld, ite
     assert dry_run(items["lb"], (), parts.inputs) == DryRunResult(items["lb"], Outcome.KEPT)
 
 
-async def test_a_filter_that_fails_hides(parts: HubWorld, items: dict[str, Any]) -> None:
+async def test_a_failing_filter_hides_the_object(parts: HubWorld, items: dict[str, Any]) -> None:
     class Failing:
-        """A filter with a fault."""
+        """A filter with a bug."""
 
         name = "failing"
 
@@ -53,7 +53,7 @@ async def test_a_filter_that_fails_hides(parts: HubWorld, items: dict[str, Any])
 async def test_the_outcome_of_a_json_filter_on_a_protobuf_copy_is_unknown(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """A filter that needs JSON hides nothing here: no client has asked for the JSON that the filter would see."""
+    """A filter that needs JSON hides nothing here: no client has requested the JSON that it would get."""
     cloud.store.create(service("web"))
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES, encoding=Encoding.PROTOBUF))
     await source.ready(5)

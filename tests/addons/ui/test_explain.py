@@ -1,4 +1,4 @@
-"""Explanations why a component sees an object as it does, from the live parts."""
+"""Explanations of why a component sees an object as it does, from the live parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def text_of(explanation: Explanation) -> str:
 
 @pytest.fixture
 async def sliced(parts: HubWorld, cloud: ScriptableCloud) -> HubWorld:
-    """A slice of a Service that stays on its node; the hub has both."""
+    """A hub with a slice of a Service whose topology is its node, and with the Service."""
     cloud.store.create(service("web", annotations=TOPOLOGY))
     cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
     await parts.source(SLICES)
@@ -56,7 +56,7 @@ async def sliced(parts: HubWorld, cloud: ScriptableCloud) -> HubWorld:
     return parts
 
 
-async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubWorld) -> None:
+async def test_explain_has_the_route_its_reason_the_rules_and_the_filters(sliced: HubWorld) -> None:
     found = explained(sliced)
     assert (found.route, found.reason) == ("view", "filtered by servicetopology")
     assert found.filters == ["servicetopology"]
@@ -66,7 +66,7 @@ async def test_the_route_its_reason_the_rules_and_the_filters(sliced: HubWorld) 
     assert found.notes == []
 
 
-async def test_each_decision_about_an_object(sliced: HubWorld) -> None:
+async def test_explain_has_each_filters_decision_about_an_object(sliced: HubWorld) -> None:
     found = explained(sliced, namespace="default", name="web-1")
     assert (found.outcome, found.problem) == ("changed", "")
     decisions = {note.subject: note.outcome for note in found.notes}
@@ -91,7 +91,7 @@ def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> PeerHub:
         (peer("n2"), State.WAITING, "the hub's own copy, for no server is watched now"),
     ],
 )
-async def test_from_where_an_object_came(
+async def test_explain_names_the_server_an_object_came_from(
     sliced: HubWorld, server: PeerHub | None, state: State, origin: str
 ) -> None:
     [source] = [each for each in sliced.sources if each.list_watch.type == SLICES]
@@ -109,7 +109,7 @@ async def test_from_where_an_object_came(
     assert not explained(sliced).origin
 
 
-async def test_an_object_that_is_dropped(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_explain_shows_a_dropped_object(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     cloud.store.create(cloud_service("lb"))
     await parts.source(SERVICES)
@@ -118,12 +118,12 @@ async def test_an_object_that_is_dropped(parts: HubWorld, cloud: ScriptableCloud
     assert (found.notes[-1].subject, found.notes[-1].outcome) == ("object", "dropped")
 
 
-async def test_a_user_agent_is_read_as_from_a_request(sliced: HubWorld) -> None:
+async def test_explain_accepts_a_user_agent_as_the_component(sliced: HubWorld) -> None:
     assert explained(sliced, "Reader/v1.2 (linux)").component == "reader"
     assert text_of(explained(sliced, "../x")).startswith("unknown ")
 
 
-async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubWorld) -> None:
+async def test_explain_of_an_object_without_a_copy(sliced: HubWorld) -> None:
     assert "no copy of this object" in explained(sliced, namespace="default", name="none").problem
     assert (
         "no copy of this object" in explained(sliced, resource="pods", namespace="default", name="x").problem
@@ -145,7 +145,7 @@ async def test_an_object_is_found_without_its_namespace_and_by_a_short_name(
     assert (both.outcome, both.hints[-1]) == ("kept", "this is the one in default; there are others in shop")
 
 
-async def test_an_input_that_is_not_known_yet(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_explain_names_an_unknown_input(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     cloud.store.create(endpoint_slice("web-1", ["n1"]))
     await parts.source(SLICES)
@@ -154,20 +154,20 @@ async def test_an_input_that_is_not_known_yet(parts: HubWorld, cloud: Scriptable
 
 
 async def test_a_resource_with_its_group_is_explained_before_its_first_request(parts: HubWorld) -> None:
-    """The rules are known without a copy: the route must be that of the first request."""
+    """The rules are known without a copy, so the route must equal that of the first request."""
     found = explained(parts, resource="endpointslices.discovery.k8s.io")
     assert found.filters == ["servicetopology"]
 
 
 @pytest.mark.parametrize("resource", ["", "a b", "..", "%", "x\x00", "é"])
-async def test_nonsense_is_explained_too(parts: HubWorld, resource: str) -> None:
+async def test_explain_of_an_invalid_resource_has_a_problem(parts: HubWorld, resource: str) -> None:
     found = explained(parts, resource=resource, name="x")
     assert found.problem
     assert text_of(found).endswith("\n")
 
 
-async def test_the_verdict_is_that_of_the_chain(sliced: HubWorld) -> None:
-    """Filters that are explained one by one must give the verdict of the complete chain."""
+async def test_the_explained_verdict_equals_that_of_the_filter_chain(sliced: HubWorld) -> None:
+    """The filters explained one by one must give the verdict of the complete chain."""
     (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
     (item,) = list(source.store)
     topology = tuple(each for each in FILTERS if each.name == "servicetopology")
@@ -193,7 +193,7 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubWorld) -> None:
         ("qqqq", "zzzz", ["component 'qqqq', and it has no view", "the hub reads no resource 'zzzz'"]),
     ],
 )
-async def test_an_unknown_name_is_explained_with_the_nearest(
+async def test_an_unknown_name_is_explained_with_a_suggestion(
     parts: HubWorld, component: str, resource: str, hints: list[str]
 ) -> None:
     found = explained(parts, component, resource)
@@ -206,7 +206,7 @@ async def test_an_unknown_name_is_explained_with_the_nearest(
 async def test_an_object_of_another_identity_is_explained_like_a_missing_one(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """Only the caller may learn whether its Secret exists; the admin port asks for no credentials."""
+    """Only the caller may know whether its Secret exists; the admin port requires no credentials."""
     cloud.access.tokens["pod-token"] = User("pod")
     cloud.store.create(secret())
     secrets = ListWatch(ResourceType("", "v1", "secrets"), encoding=Encoding.JSON)
@@ -235,7 +235,7 @@ async def test_explain_is_limited_to_its_namespace(hub: RunningHub) -> None:
     assert sum(found.counts.values()) == 0
 
 
-async def test_objects_are_bounded_and_all_are_counted(
+async def test_explained_objects_are_bounded_and_all_are_counted(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_OBJECTS", 0)
@@ -263,7 +263,7 @@ async def test_explain_of_a_resource_without_a_copy_has_a_note(hub: RunningHub) 
         ("", ""),
     ],
 )
-def test_a_name_in_short_or_in_the_singular_is_the_plural(typed: str, plural: str) -> None:
+def test_short_and_singular_resource_names_are_accepted(typed: str, plural: str) -> None:
     assert plural_of(typed) == plural
 
 

@@ -1,4 +1,4 @@
-"""The admin port's common handling of requests: access, concurrency, and endless answers."""
+"""The admin port's common handling of requests: access, concurrency, and endless responses."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def client(peer: tuple[str, int], own: tuple[str, int] = ("127.0.0.1", 1)) -> co
         ("0.0.0.0", 403),  # noqa: S104 - nothing is bound
     ],
 )
-async def test_only_callers_on_this_node_pass(peer: str, code: int) -> None:
+async def test_only_callers_on_this_node_are_accepted(peer: str, code: int) -> None:
     assert await refusal(client((peer, 9))) == code
 
 
 async def refusal(made: connection.Client, users: Iterable[int] = ()) -> int:
-    """The status of the refusal; 0 where the client may ask."""
+    """Return the status of the refusal; 0 if the client is accepted."""
     try:
         await refuse_others(made, frozenset(users))
     except StatusError as error:
@@ -82,7 +82,7 @@ async def refusal(made: connection.Client, users: Iterable[int] = ()) -> int:
     return 0
 
 
-async def test_a_closed_connection_is_refused_as_of_no_known_user() -> None:
+async def test_a_connection_whose_user_is_unknown_is_refused() -> None:
     assert await refusal(client(("127.0.0.1", 9)), {os.getuid()}) == 403
 
 

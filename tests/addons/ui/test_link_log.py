@@ -1,4 +1,4 @@
-"""The log's lines about an outage, on a clock that the test moves."""
+"""Log lines about an outage, on a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 
 
 class World:
-    """A cloud of one server whose link the test moves, and a journal that the test fills."""
+    """A cloud of one server whose link the test switches, and a journal that the test fills."""
 
     def __init__(self) -> None:
         self.health = ServerHealth(parse_server("https://cloud:6443"))
@@ -45,7 +45,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-async def test_an_outage_from_its_first_line_to_its_last(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_is_logged_at_its_start_and_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World()
     task = asyncio.create_task(world.log.run())
@@ -72,7 +72,7 @@ async def test_an_outage_from_its_first_line_to_its_last(caplog: pytest.LogCaptu
     task.cancel()
 
 
-async def test_a_replay_that_takes_long_is_not_waited_for_without_end(
+async def test_the_end_of_an_outage_is_logged_even_if_the_replay_takes_long(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -89,7 +89,7 @@ async def test_a_replay_that_takes_long_is_not_waited_for_without_end(
     task.cancel()
 
 
-async def test_since_when_the_link_is_as_it_is() -> None:
+async def test_the_duration_of_the_links_state_is_reported() -> None:
     world = World()
     task = asyncio.create_task(world.log.run())
     await asyncio.sleep(0.01)
@@ -128,7 +128,7 @@ async def test_changes_of_the_uplink_are_logged(caplog: pytest.LogCaptureFixture
     task.cancel()
 
 
-async def test_which_uplink_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_current_uplink_to_the_cloud_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World()
     named = Cloud.by([world.health.server], parse_uplinks("", "wan1,wan2"), "priority")

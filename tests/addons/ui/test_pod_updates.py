@@ -1,4 +1,4 @@
-"""Upgrades of pods and pulls of their images, as the admin port answers: YurtHub's codes and texts."""
+"""Upgrades of pods and pulls of their images through the admin port, with YurtHub's codes and texts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ API = "/api/v1/namespaces/shop/pods/web-1"
 
 
 class Cloud(AnsweringClient):
-    """A cloud with one pod, which records the requested changes."""
+    """A cloud with one pod. Records the requested changes."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Cloud(AnsweringClient):
         self.refuses_changes = False
         self.held = 0
         self.holds: asyncio.Event | None = None
-        """While this is not set, no request is answered."""
+        """An event; requests are answered only once it is set."""
 
     @property
     def found(self) -> Json:
@@ -73,13 +73,13 @@ class Cloud(AnsweringClient):
 
 
 @pytest.fixture
-def there(hub: RunningHub) -> Cloud:
+def pod_cloud(hub: RunningHub) -> Cloud:
     return Cloud(hub.settings.node)
 
 
 @pytest.fixture
-async def updating(hub: RunningHub, there: Cloud) -> AsyncIterator[AdminClient]:
-    async with served(dataclasses.replace(hub, client=there)) as made:
+async def updating(hub: RunningHub, pod_cloud: Cloud) -> AsyncIterator[AdminClient]:
+    async with served(dataclasses.replace(hub, client=pod_cloud)) as made:
         yield made
 
 
@@ -87,22 +87,22 @@ async def post(pages: AdminClient, action: str) -> tuple[int, str]:
     return await pages.ask(f"{PATH}/{action}", body=b"")
 
 
-async def test_an_upgrade_deletes_this_very_pod(updating: AdminClient, there: Cloud) -> None:
+async def test_an_upgrade_deletes_the_pod_with_its_uid(updating: AdminClient, pod_cloud: Cloud) -> None:
     before = metrics.POD_UPDATES.labels("upgrade", "200")._value.get()
     async with updating.session.post(f"{updating.url}{PATH}/upgrade") as answer:
         assert (answer.status, answer.content_type) == (200, "application/json")
         assert await answer.text() == "Start updating pod shop/web-1"
-    [asked] = there.changed
+    [asked] = pod_cloud.changed
     assert (asked.method, asked.path) == ("DELETE", API)
     assert asked.document["preconditions"] == {"uid": "u"}
     assert metrics.POD_UPDATES.labels("upgrade", "200")._value.get() == before + 1
 
 
-async def test_a_pull_is_asked_for_by_a_condition_of_this_very_pod(
-    updating: AdminClient, there: Cloud
+async def test_a_pull_is_requested_by_a_condition_of_the_pod_with_its_uid(
+    updating: AdminClient, pod_cloud: Cloud
 ) -> None:
     assert await post(updating, "imagepull") == (200, "Image pre-pull requested for pod shop/web-1")
-    [asked] = there.changed
+    [asked] = pod_cloud.changed
     assert (asked.method, asked.path, asked.query) == (
         "PATCH",
         f"{API}/status",
@@ -116,41 +116,41 @@ async def test_a_pull_is_asked_for_by_a_condition_of_this_very_pod(
     )
 
 
-def going(there: Cloud) -> None:
-    there.found["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
+def terminating(pod_cloud: Cloud) -> None:
+    pod_cloud.found["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
 
 
-def elsewhere(there: Cloud) -> None:
-    there.found["spec"]["nodeName"] = "other"
+def on_another_node(pod_cloud: Cloud) -> None:
+    pod_cloud.found["spec"]["nodeName"] = "other"
 
 
-def newest(there: Cloud) -> None:
-    there.found["status"]["conditions"][0]["status"] = "False"
+def up_to_date(pod_cloud: Cloud) -> None:
+    pod_cloud.found["status"]["conditions"][0]["status"] = "False"
 
 
-def unmarked(there: Cloud) -> None:
-    del there.found["status"]["conditions"][:]
+def without_update_condition(pod_cloud: Cloud) -> None:
+    del pod_cloud.found["status"]["conditions"][:]
 
 
 NOT_NOW = [
-    (going, "Pod shop/web-1 is deleting, can not be updated"),
-    (elsewhere, "Pod: shop/web-1 is running on other, can not be updated"),
-    (newest, "Pod: shop/web-1 update status is False, can not be updated"),
-    (unmarked, "Pod: shop/web-1 update status is False, can not be updated"),
+    (terminating, "Pod shop/web-1 is deleting, can not be updated"),
+    (on_another_node, "Pod: shop/web-1 is running on other, can not be updated"),
+    (up_to_date, "Pod: shop/web-1 update status is False, can not be updated"),
+    (without_update_condition, "Pod: shop/web-1 update status is False, can not be updated"),
 ]
 
 
 @pytest.mark.parametrize(("change", "why"), NOT_NOW, ids=[change.__name__ for change, _ in NOT_NOW])
-async def test_a_pod_that_waits_for_nothing_is_refused(
-    updating: AdminClient, there: Cloud, change: Any, why: str
+async def test_an_update_of_a_pod_without_a_pending_one_is_refused(
+    updating: AdminClient, pod_cloud: Cloud, change: Any, why: str
 ) -> None:
-    change(there)
+    change(pod_cloud)
     assert await post(updating, "upgrade") == (
         403,
         f"Pre check update pod failed, Failed to check pod shop/web-1 status, error: {why}",
     )
     assert await post(updating, "imagepull") == (403, f"Failed to check pod status shop/web-1, error: {why}")
-    assert there.changed == []
+    assert pod_cloud.changed == []
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ async def test_a_pod_that_waits_for_nothing_is_refused(
     ],
     ids=["being pulled", "failed", "of a former template", "there"],
 )
-async def test_an_upgrade_waits_for_images_that_were_asked_for(
-    updating: AdminClient, there: Cloud, status: str, reason: str, message: str, code: int
+async def test_an_upgrade_is_refused_until_requested_images_are_pulled(
+    updating: AdminClient, pod_cloud: Cloud, status: str, reason: str, message: str, code: int
 ) -> None:
-    there.say("PodImageReady", status, reason=reason, message=message)
+    pod_cloud.say("PodImageReady", status, reason=reason, message=message)
     found, text = await post(updating, "upgrade")
     assert found == code
-    assert bool(there.changed) == (code == 200)
+    assert bool(pod_cloud.changed) == (code == 200)
     if code == 403:
         assert text == (
             "Pre check update pod failed, Failed to check pod shop/web-1 image ready, error: "
@@ -186,18 +186,18 @@ async def test_an_upgrade_waits_for_images_that_were_asked_for(
     ],
 )
 async def test_a_pod_of_another_owner_is_refused(
-    updating: AdminClient, there: Cloud, owners: list[Json], code: int, text: str
+    updating: AdminClient, pod_cloud: Cloud, owners: list[Json], code: int, text: str
 ) -> None:
-    there.found["metadata"]["ownerReferences"] = owners
+    pod_cloud.found["metadata"]["ownerReferences"] = owners
     assert await post(updating, "upgrade") == (code, text)
-    assert there.changed == []
+    assert pod_cloud.changed == []
 
 
-async def test_refusals_of_the_cloud(updating: AdminClient, there: Cloud) -> None:
-    there.refuses_changes = True
+async def test_a_refusal_by_the_cloud_is_passed_on(updating: AdminClient, pod_cloud: Cloud) -> None:
+    pod_cloud.refuses_changes = True
     assert await post(updating, "upgrade") == (500, "Apply update failed")
     assert await post(updating, "imagepull") == (500, "Patch pod status for imagepull failed")
-    there.pod = None
+    pod_cloud.pod = None
     assert await post(updating, "upgrade") == (500, 'Get pod failed, pods "web-1" not found')
 
 
@@ -210,56 +210,58 @@ async def test_an_update_in_an_outage_is_500_with_the_reason(hub: RunningHub) ->
         assert await post(pages, "upgrade") == (500, "Get pod failed, gone")
 
 
-async def test_without_a_cloud_it_is_refused(hub: RunningHub, there: Cloud) -> None:
+async def test_an_update_without_a_cloud_is_refused(hub: RunningHub, pod_cloud: Cloud) -> None:
     hub.cloud.servers[0].failed("gone")
     assert not hub.cloud.is_up
-    async with served(dataclasses.replace(hub, client=there)) as pages:
+    async with served(dataclasses.replace(hub, client=pod_cloud)) as pages:
         for action in ("upgrade", "imagepull"):
             assert await post(pages, action) == (503, AWAY)
-    assert there.changed == []
+    assert pod_cloud.changed == []
 
 
-async def test_a_hub_without_a_link_refuses_too(pages: AdminClient) -> None:
+async def test_an_update_on_a_hub_without_a_link_is_refused(pages: AdminClient) -> None:
     assert await post(pages, "upgrade") == (503, AWAY)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a%2Fb", "A"])
-async def test_only_names_of_pods_lead_to_the_cloud(updating: AdminClient, there: Cloud, name: str) -> None:
+async def test_only_valid_pod_names_are_sent_to_the_cloud(
+    updating: AdminClient, pod_cloud: Cloud, name: str
+) -> None:
     code, _ = await updating.ask(f"/openyurt.io/v1/namespaces/shop/pods/{name}/upgrade", body=b"")
     assert code == 404
-    assert there.changed == []
+    assert pod_cloud.changed == []
 
 
-async def test_a_web_page_updates_nothing(updating: AdminClient, there: Cloud) -> None:
+async def test_an_update_requested_by_a_web_page_is_refused(updating: AdminClient, pod_cloud: Cloud) -> None:
     code, _ = await updating.ask(f"{PATH}/upgrade", body=b"", Origin="http://evil.example")
-    assert (code, there.changed) == (403, [])
+    assert (code, pod_cloud.changed) == (403, [])
 
 
 async def test_a_user_that_the_plain_port_refuses_updates_no_pod(
-    hub: RunningHub, there: Cloud, monkeypatch: pytest.MonkeyPatch
+    hub: RunningHub, pod_cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def another(*_: object) -> int:
         return 12345
 
     monkeypatch.setattr("addons.ui.handlers.peer_user", another)
     settings = dataclasses.replace(hub.settings, plain_users=frozenset({999}))
-    async with served(dataclasses.replace(hub, client=there, settings=settings)) as pages:
+    async with served(dataclasses.replace(hub, client=pod_cloud, settings=settings)) as pages:
         assert (await post(pages, "upgrade"))[0] == 403
-    assert there.changed == []
+    assert pod_cloud.changed == []
 
 
-async def test_updates_are_bounded_and_a_client_that_leaves_cancels_none(
-    updating: AdminClient, there: Cloud
+async def test_concurrent_updates_are_bounded_and_a_disconnect_cancels_none(
+    updating: AdminClient, pod_cloud: Cloud
 ) -> None:
     before = metrics.ADMIN_REFUSED.labels("update")._value.get()
-    go_on = there.holds = asyncio.Event()
+    go_on = pod_cloud.holds = asyncio.Event()
     asking = [asyncio.create_task(post(updating, "upgrade")) for _ in range(MAX_UPDATES)]
-    await until(lambda: there.held == MAX_UPDATES)
+    await until(lambda: pod_cloud.held == MAX_UPDATES)
     assert (await post(updating, "upgrade"))[0] == 429
     assert metrics.ADMIN_REFUSED.labels("update")._value.get() == before + 1
     for each in asking:
         each.cancel()
     await asyncio.gather(*asking, return_exceptions=True)
-    assert there.changed == []
+    assert pod_cloud.changed == []
     go_on.set()
-    await until(lambda: len(there.changed) == MAX_UPDATES)
+    await until(lambda: len(pod_cloud.changed) == MAX_UPDATES)

@@ -1,4 +1,4 @@
-"""Bodies of the API as text for people, without secrets."""
+"""Bodies of the API as readable text, without secrets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def documents(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", recorded.OBJECTS)
-def test_both_encodings_show_the_same(name: str) -> None:
+def test_both_encodings_give_the_same_text(name: str) -> None:
     json, protobuf = (
         documents(readable_body(encoding, recorded.body(name, encoding)))[0] for encoding in Encoding
     )
@@ -54,7 +54,7 @@ def test_a_malformed_table_is_refused(parts: Json) -> None:
         readable_body(JSON, body)
 
 
-def test_managed_fields_are_folded_away() -> None:
+def test_managed_fields_are_folded() -> None:
     (shown,) = documents(readable_body(PROTOBUF, recorded.body("services.single", PROTOBUF)))
     assert shown["metadata"]["managedFields"] == "(2, folded)"
     body = recorded.body("services.single", JSON)
@@ -90,7 +90,7 @@ def test_a_list_is_a_head_and_a_document_for_each_item(name: str, encoding: Enco
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_a_large_list_is_a_line_for_each_item_and_those_have_an_end(encoding: Encoding) -> None:
+def test_a_large_list_has_a_line_for_each_item_up_to_a_bound(encoding: Encoding) -> None:
     _, _, item = recorded.single("services.single", encoding)
     body = bytes(codec_for(encoding).encode_list("v1", "Service", ListMeta(7), [item] * (LINES + 3)))
     text = readable_body(encoding, body)
@@ -187,7 +187,7 @@ TOKENS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "tree"), [*SECRETS, *TOKENS])
-def test_a_secret_is_not_shown(kind: str, tree: dict[str, Any]) -> None:
+def test_values_of_a_secret_are_not_shown(kind: str, tree: dict[str, Any]) -> None:
     shown = json.dumps(masked(kind, tree))
     assert VALUE not in shown
     assert "(hidden, 16 characters)" in shown
@@ -212,5 +212,5 @@ def test_tokens_are_never_shown(kind: str, tree: dict[str, Any]) -> None:
         ("TokenReview", {}),
     ],
 )
-def test_all_else_stays(kind: str, tree: dict[str, Any]) -> None:
+def test_other_fields_are_shown_unchanged(kind: str, tree: dict[str, Any]) -> None:
     assert masked(kind, tree) == tree

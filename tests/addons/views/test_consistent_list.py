@@ -1,4 +1,4 @@
-"""The check that a copy is as new as the cloud: it has each object, and no deleted one."""
+"""The verification that a copy is as new as the cloud: it has every object, and no deleted one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def begin(
 
 
 async def run_callbacks() -> None:
-    """Lets every task do what it can."""
+    """Let every task run until it waits."""
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -90,7 +90,7 @@ def source() -> HandSource:
     ("services", "version"),
     [([service("a", 5), service("b", 6)], 7), ([service("a", 5), service("b", 6)], 9)],
 )
-async def test_a_copy_that_holds_all_is_new_enough(
+async def test_a_copy_with_every_object_is_current(
     source: HandSource, services: list[Json], version: int
 ) -> None:
     assert await begin(source, Cloud(services, version)) == version
@@ -104,7 +104,7 @@ async def test_a_copy_that_holds_all_is_new_enough(
         ([service("a", 5)], ("DELETED", service("b", 8))),
     ],
 )
-async def test_an_older_copy_is_waited_for(
+async def test_the_list_waits_for_an_older_copy(
     source: HandSource, services: list[Json], event: tuple[str, Json]
 ) -> None:
     waiting = begin(source, Cloud(services, 9))
@@ -126,7 +126,7 @@ async def test_an_older_copy_is_waited_for(
 async def test_a_copy_that_contradicts_the_cloud_is_listed_again(
     source: HandSource, services: list[Json], advance: int
 ) -> None:
-    """The cloud was restored from a backup, and written past the copy's version."""
+    """The cloud was restored from a backup, and then reached the copy's version."""
     waiting = begin(source, Cloud(services, 9))
     await run_callbacks()
     source.store.advance(advance)
@@ -139,8 +139,10 @@ async def test_a_copy_that_contradicts_the_cloud_is_listed_again(
     assert await waiting == 9
 
 
-async def test_a_version_that_the_cloud_still_knows_is_confirmed_itself(source: HandSource) -> None:
-    """The names of a later one do not tell what came after the client's version, and went."""
+async def test_an_exact_version_that_the_cloud_still_has_is_verified_at_that_version(
+    source: HandSource,
+) -> None:
+    """Names at a later version do not show which objects were created after the client's version and deleted since."""
     source.store.given_version = 12
     cloud = Cloud([service("a", 5), service("b", 6)], 9)
     assert await begin(source, cloud, at=9) == 9
@@ -150,7 +152,7 @@ async def test_a_version_that_the_cloud_still_knows_is_confirmed_itself(source: 
 
 
 @pytest.mark.parametrize("error", [expired("compacted"), too_large_version(9, 8)])
-async def test_the_clouds_present_version_is_confirmed_where_it_does_not_know_another(
+async def test_the_clouds_current_version_is_verified_if_an_older_one_is_gone(
     source: HandSource, error: StatusError
 ) -> None:
     cloud = Cloud([service("a", 5), service("b", 6)], 10, error_of_exact=error)
@@ -167,8 +169,8 @@ async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) 
     assert await waiting == 6
 
 
-async def test_a_copy_that_each_list_leaves_disproved_ends_in_504(source: HandSource) -> None:
-    """The leader cannot reach the restored cloud, and lists the previous state again and again."""
+async def test_a_copy_that_remains_disproved_after_each_list_gives_504(source: HandSource) -> None:
+    """The leader cannot reach the restored cloud, and serves the previous state again and again."""
     cloud = Cloud([service("a", 5), service("b", 6)], 6)
     waiting = begin(source, cloud)
     for _ in range(2 * ATTEMPTS):
@@ -179,14 +181,14 @@ async def test_a_copy_that_each_list_leaves_disproved_ends_in_504(source: HandSo
     assert len(cloud.asked) == ATTEMPTS
 
 
-async def test_an_object_that_is_younger_than_the_answer_is_no_left_over(source: HandSource) -> None:
+async def test_an_object_newer_than_the_response_does_not_disprove_the_copy(source: HandSource) -> None:
     waiting = begin(source, Cloud([service("a", 5), service("b", 6)], 9))
     await asyncio.sleep(0)
     source.store.apply("ADDED", raw(service("young", 12)))
     assert await waiting == 9
 
 
-async def test_a_version_outside_the_scope_does_not_count(source: HandSource) -> None:
+async def test_versions_of_objects_outside_the_scope_are_ignored(source: HandSource) -> None:
     source.store.apply("ADDED", raw(service("c", 8)))
     scope = Scope("default", parse_label_selector(""), parse_field_selector("metadata.name=a"))
     cloud = Cloud([service("a", 5)], 9)
@@ -197,11 +199,11 @@ async def test_a_version_outside_the_scope_does_not_count(source: HandSource) ->
     ]
 
 
-def test_only_names_and_versions_are_asked_for() -> None:
+def test_only_names_and_versions_are_requested() -> None:
     assert all("as=PartialObjectMetadataList" in each for each in ACCEPT.split(","))
 
 
-async def test_a_copy_that_does_not_catch_up_is_no_answer(source: HandSource) -> None:
+async def test_a_copy_that_does_not_catch_up_gives_504(source: HandSource) -> None:
     with refuses(504):
         await begin(source, Cloud([service("c", 8)], 9), wait=0.01)
 
@@ -214,7 +216,7 @@ async def test_a_copy_that_does_not_catch_up_is_no_answer(source: HandSource) ->
         (StatusError(429, "TooManyRequests", "slow"), 429),
     ],
 )
-async def test_without_the_clouds_answer_there_is_none(
+async def test_a_failed_verification_request_is_passed_on(
     source: HandSource, error: Exception, code: int
 ) -> None:
     with refuses(code):
@@ -222,14 +224,14 @@ async def test_without_the_clouds_answer_there_is_none(
 
 
 @pytest.mark.parametrize("content_type", ["text/html", "", "application/vnd.kubernetes.protobuf"])
-async def test_an_answer_that_cannot_be_read_is_none(source: HandSource, content_type: str) -> None:
+async def test_an_unreadable_verification_response_is_an_error(source: HandSource, content_type: str) -> None:
     with refuses(503):
         await begin(source, Cloud([service("a", 5)], 9, content_type=content_type))
 
 
 @pytest.fixture
 def many(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
-    """A hub for which two objects are many."""
+    """A hub for which two objects count as many."""
     monkeypatch.setattr(consistent_list, "FEW", 1)
     monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
     parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
@@ -238,15 +240,15 @@ def many(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
 
 @pytest.fixture
 def following(many: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
-    """The same, with copies that are not proved at the cloud, as a leader brings them."""
+    """A hub as in `many`, whose copies come from a leader and are not verified at the cloud."""
     monkeypatch.setattr(Reflector, "is_proven", False)
     return many
 
 
-async def test_a_consistent_list_of_many_objects_asks_for_writes_since_the_copy(
+async def test_a_consistent_list_of_many_objects_requests_only_later_writes(
     many: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """The names of 1,000 objects were 102 KB for a list of 38."""
+    """The names of 1,000 objects once took 102 KB for a list of 38."""
     for name in ("one", "two"):
         cloud.store.create(service(name))
     assert await many.names(SERVICES) == ["one", "two"]
@@ -264,7 +266,8 @@ async def test_a_consistent_list_of_many_objects_asks_for_writes_since_the_copy(
 async def test_a_consistent_list_of_a_follower_is_compared_with_writes_at_the_cloud(
     following: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """A follower's copy is not proved at the cloud: the cloud shows its last event first, or names tell."""
+    """A follower's copy is not verified at the cloud: first its last event is looked up there, or names are
+    compared."""
     cloud.store.create(service("one"))
     async with following.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
         assert await watch.event() == ("ADDED", "one")
@@ -283,10 +286,10 @@ async def test_a_consistent_list_of_a_follower_is_compared_with_writes_at_the_cl
     assert ["limit" in each for each in lists] == [True, True, True, False]
 
 
-async def test_a_leaders_list_that_no_event_has_followed_is_compared_by_one_object_and_a_number(
+async def test_a_leaders_list_without_later_events_is_verified_by_one_object_and_a_count(
     following: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """A follower asked for the names of 200 Services, 72 KB, for each list without a version."""
+    """A follower once requested the names of 200 Services, 72 KB, for each list without a version."""
     for name in ("one", "two", "three"):
         cloud.store.create(service(name))
     assert await following.names(f"{SERVICES}?resourceVersion=0") == ["one", "three", "two"]

@@ -1,4 +1,4 @@
-"""Callers in any order: none gets an answer that the cloud would refuse it, whoever asked before."""
+"""Callers in any order: none gets a response that the cloud would refuse it, whoever asked before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PODS = ("a", "b")
 
 
 class Right(NamedTuple):
-    """A right that a grant names; "" is every namespace."""
+    """A permission in a grant; "" means every namespace."""
 
     resource: str
     namespace: str
@@ -54,17 +54,17 @@ class World:
 
     def may(self, who: str, info: RequestInfo) -> bool:
         if info.type is None or info.type.group:
-            return True  # reviews of oneself
+            return True  # SelfSubjectAccessReviews
         return bool(
             {Right(info.type.resource, ""), Right(info.type.resource, info.namespace)} & self.rights[who]
         )
 
     async def check(self, parts: HubWorld, who: str, target: str, component: str) -> None:
-        """Send a request, and check that the cloud would answer it in the same way."""
+        """Send a request, and check that the cloud would give the same response."""
         try:
             route = parts.context(target, component, caller=CALLERS[who]).route
             if route is None or route.kind is not RouteKind.VIEW:
-                return  # the cloud itself answers
+                return  # the request is relayed
             code, found = await parts.ask(target, component, caller=CALLERS[who])
         except StatusError as error:
             code, found = error.code, {}

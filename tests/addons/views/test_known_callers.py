@@ -1,4 +1,4 @@
-"""The cloud's reviews of tokens: by keyed digests, bounded, the same after a restart, and ended by a refusal."""
+"""The cloud's reviews of tokens: stored by keyed digests, bounded, loaded after a restart, and ended by a refusal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
 class Node:
-    """The rows on disk, and the processes that keep them one after the other."""
+    """The rows on disk, and the successive processes that use them."""
 
     def __init__(self) -> None:
         self.clock = Clock(1_000_000.0)
@@ -61,7 +61,7 @@ def node() -> Node:
     return Node()
 
 
-def test_the_next_process_knows_the_reviews_of_the_cloud(node: Node) -> None:
+def test_reviews_are_loaded_after_a_restart(node: Node) -> None:
     node.known.is_of(TOKEN, USER)
     node.known.has_right(TOKEN, SERVICES)
     node.known.has_right(TOKEN, right("/api/v1/secrets"), "forbidden: no")
@@ -83,7 +83,7 @@ def test_tokens_are_stored_as_digests_that_need_the_key(node: Node) -> None:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_the_clouds_no_ends_a_token_and_all_that_is_known_of_it(node: Node, restarts: bool) -> None:
+def test_a_401_deletes_a_token_and_its_reviews(node: Node, restarts: bool) -> None:
     node.known.is_of(TOKEN, USER)
     node.known.has_right(TOKEN, SERVICES)
     if restarts:
@@ -108,10 +108,10 @@ def test_a_revoked_right_stays_revoked(node: Node) -> None:
 
 
 def test_tokens_of_one_service_account_share_reviews(node: Node) -> None:
-    """kubelet fetched the second one minutes before the outage, and no pod has shown it yet."""
+    """kubelet fetched the second token minutes before the outage, and no pod has used it yet."""
 
     def given(jti: str, uid: str = "u1", name: str = "kube-proxy") -> str:
-        """A token that the cloud gave for a pod of a service account."""
+        """Return a token that the cloud issued for a pod of a service account."""
         account = {
             "namespace": "kube-system",
             "serviceaccount": {"name": name, "uid": uid},
@@ -144,7 +144,7 @@ def test_tokens_of_one_service_account_share_reviews(node: Node) -> None:
     assert node.right(f"Bearer {given('6')}", right(EVENTS, "POST")) is None
 
 
-def test_a_token_that_the_cloud_did_not_give_here_has_its_own_rights_alone(node: Node) -> None:
+def test_a_token_issued_elsewhere_has_only_its_own_permissions(node: Node) -> None:
     for token in (TOKEN, OTHER):
         node.known.is_of(token, USER)
     node.known.has_right(TOKEN, SERVICES)
@@ -153,7 +153,7 @@ def test_a_token_that_the_cloud_did_not_give_here_has_its_own_rights_alone(node:
     assert node.user("Bearer no JWT") == ""
 
 
-def test_a_right_everywhere_is_one_in_each_namespace(node: Node) -> None:
+def test_a_cluster_wide_permission_applies_to_each_namespace(node: Node) -> None:
     node.known.has_right(TOKEN, right("/apis/events.k8s.io/v1/events", "POST"))
     assert node.right(TOKEN, right(EVENTS, "POST")) == ""
     assert node.right(TOKEN, right(EVENTS)) is None
@@ -161,7 +161,7 @@ def test_a_right_everywhere_is_one_in_each_namespace(node: Node) -> None:
     assert node.right(TOKEN, right("/api/v1/namespaces/a/pods")) is None, "a no everywhere is none to each"
 
 
-def test_callers_that_left_and_tokens_that_ended_go(node: Node) -> None:
+def test_unused_callers_and_expired_tokens_are_deleted(node: Node) -> None:
     ends = jwt({"exp": node.clock.now + 5 * DAY})
     for token in (TOKEN, OTHER, ends):
         node.known.is_of(token, USER)
@@ -178,7 +178,7 @@ def test_callers_that_left_and_tokens_that_ended_go(node: Node) -> None:
     assert [row for row in node.rows if row.startswith("token ")] == ["token " + node.known.digest_of(OTHER)]
 
 
-def test_an_answer_that_is_repeated_is_written_once_an_hour(node: Node) -> None:
+def test_a_repeated_review_is_written_once_an_hour(node: Node) -> None:
     node.known.is_of(TOKEN, USER)
     node.known.has_right(TOKEN, SERVICES)
     written = node.written
@@ -196,7 +196,7 @@ def test_an_answer_that_is_repeated_is_written_once_an_hour(node: Node) -> None:
     assert node.written == written + 2, "a clock that was set back"
 
 
-def test_all_is_bounded_on_disk_too(node: Node) -> None:
+def test_stored_reviews_are_bounded_on_disk_too(node: Node) -> None:
     for number in range(MAX_ANSWERS + 3):
         node.known.has_right(TOKEN, right(f"/api/v1/namespaces/n{number}/services"))
     (row,) = node.rows.values()
@@ -211,7 +211,7 @@ def test_all_is_bounded_on_disk_too(node: Node) -> None:
     assert not node.user("Bearer 0")
 
 
-def test_unreadable_rows_are_named_and_known_reviews_stay(node: Node) -> None:
+def test_unreadable_rows_are_reported_and_known_reviews_stay(node: Node) -> None:
     node.known.is_of(TOKEN, "as another process heard")
     rows = dict(node.rows)
     known = KnownCallers(KEY, node.clock)

@@ -1,4 +1,4 @@
-"""Lists are sent in pieces of a bounded size, other clients are served in between, and the result is the same."""
+"""Lists are sent in pieces of bounded size, with other clients served in between, and give the same result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pieces_of(answer: Answer) -> list[bytes]:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encoding) -> None:
+async def test_pieces_of_a_list_are_produced_as_the_client_reads(encoding: Encoding) -> None:
     listed = listing(encoding)
     largest = max(len(item.raw) for item in listed.items)
     answer = await list_answer(listed)
@@ -58,7 +58,7 @@ async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encod
 
 async def test_callbacks_run_while_a_metadata_list_is_made() -> None:
     async def run_callbacks(counted: list[int]) -> None:
-        """A task that asks for every iteration of the loop."""
+        """Run in every iteration of the loop."""
         while True:
             counted[0] += 1
             await asyncio.sleep(0)
@@ -70,7 +70,7 @@ async def test_callbacks_run_while_a_metadata_list_is_made() -> None:
     assert counted[0] >= MANY // 50 - 1
 
 
-async def test_a_client_has_the_list_of_when_it_asked() -> None:
+async def test_a_list_has_the_state_at_the_time_of_the_request() -> None:
     listed = listing()
     before = body_of(listed)
     answer = await list_answer(listed)

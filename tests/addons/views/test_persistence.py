@@ -1,4 +1,4 @@
-"""Checkpoints of a source's views on disk: withdrawn before an input changes what clients have, and written again."""
+"""Checkpoints of a source's views on disk: deleted before an input changes clients' state, and written again after."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ",".join(each.name for each in FILTERS)
 
 
 class Disk:
-    """A copy whose batches the test writes."""
+    """A copy whose batches are written by the test."""
 
     def __init__(self) -> None:
         self.former = Checkpoints()
@@ -71,7 +71,7 @@ def source() -> Stored:
     return made
 
 
-async def test_an_input_applies_once_the_disk_has_dropped_the_checkpoint(source: Stored) -> None:
+async def test_an_input_is_applied_after_the_checkpoint_is_deleted_from_disk(source: Stored) -> None:
     assert source.held is not None
     assert source.held[:3] == (10, 0, 0)
     assert source.store.may_be_on_disk([INPUT])

@@ -1,4 +1,5 @@
-"""The user of a token and its rights: the hub asks with the token itself, and remembers, longer while offline."""
+"""The user of a token and its permissions: the hub reviews them with the token itself, and caches them, longer while
+offline."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ ALL_SLICES = read_of("/apis/discovery.k8s.io/v1/endpointslices")
 
 
 class Cloud:
-    """Answers reviews; `error` is raised instead while it is set."""
+    """Answer reviews; raise `error` instead while it is set."""
 
     def __init__(self) -> None:
         self.allowed: object = True
@@ -44,7 +45,7 @@ class Cloud:
         self.body: bytes | None = None
         self.asked: list[tuple[str, str, Json]] = []
         self.gate: asyncio.Event | None = None
-        """Answers wait for it."""
+        """Responses wait for it."""
 
     def client_of(self, authorization: str) -> Client:
         return cast(Client, StubClient(self, authorization))
@@ -94,7 +95,7 @@ async def code_of(ask: Callable[[], Any]) -> int:
     return caught.value.code
 
 
-async def test_the_user_of_a_token_is_that_of_the_cloud(reviews: Reviews, cloud: Cloud) -> None:
+async def test_the_user_of_a_token_is_reviewed_by_the_cloud(reviews: Reviews, cloud: Cloud) -> None:
     found = await reviews.user(TOKEN)
     assert json.loads(found) == ["system:serviceaccount:shop:web", ["a", "b"], "", {}]
     ((authorization, path, review),) = cloud.asked
@@ -113,7 +114,7 @@ async def test_the_user_of_a_token_is_that_of_the_cloud(reviews: Reviews, cloud:
 async def test_a_recreated_user_or_narrower_scope_is_another_user(
     reviews: Reviews, cloud: Cloud, other: Json, same: bool
 ) -> None:
-    """Whichever of the user's tokens is shown, and in whatever order its groups come."""
+    """This holds for each of the user's tokens, and for any order of its groups."""
     cloud.user = {**cloud.user, "uid": "u", "extra": {}}
     first = await reviews.user(TOKEN)
     cloud.user = {**cloud.user, **other}
@@ -142,7 +143,9 @@ async def test_a_review_has_the_attributes_of_the_request(reviews: Reviews, clou
 
 
 @pytest.mark.parametrize("allowed", [False, None, "true", 1, {}])
-async def test_only_a_clear_yes_is_a_yes(reviews: Reviews, cloud: Cloud, allowed: object) -> None:
+async def test_only_an_explicit_allowed_is_a_permission(
+    reviews: Reviews, cloud: Cloud, allowed: object
+) -> None:
     cloud.allowed = allowed
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
 
@@ -162,7 +165,7 @@ async def test_a_refusal_names_the_missing_permission(
     assert "secret-token" not in caught.value.message
 
 
-async def test_an_answer_is_remembered_for_a_while(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
+async def test_a_review_is_cached_for_a_time(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
     await reviews.may_read(TOKEN, LIST)
     clock.now += REMEMBER - 1
     await reviews.may_read(TOKEN, LIST)
@@ -172,7 +175,7 @@ async def test_an_answer_is_remembered_for_a_while(reviews: Reviews, cloud: Clou
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
 
 
-async def test_answers_are_for_one_token_and_one_question(reviews: Reviews, cloud: Cloud) -> None:
+async def test_a_review_is_valid_for_one_token_and_one_request(reviews: Reviews, cloud: Cloud) -> None:
     await reviews.may_read(TOKEN, LIST)
     cloud.allowed = False
     for token, info in (("Bearer other", LIST), (TOKEN, WATCH), (TOKEN, ALL_SLICES)):
@@ -181,7 +184,7 @@ async def test_answers_are_for_one_token_and_one_question(reviews: Reviews, clou
 
 
 @pytest.mark.parametrize("error", [Unreachable("no route"), StatusError(503, "ServiceUnavailable", "later")])
-async def test_known_rights_hold_while_the_cloud_is_away(
+async def test_known_permissions_stay_valid_offline(
     reviews: Reviews, cloud: Cloud, clock: Clock, error: Exception
 ) -> None:
     known = await reviews.user(TOKEN)
@@ -192,7 +195,7 @@ async def test_known_rights_hold_while_the_cloud_is_away(
     await reviews.may_read(TOKEN, LIST)
 
 
-async def test_a_no_holds_while_the_cloud_is_away_too(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
+async def test_a_denial_stays_valid_offline(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
     cloud.allowed = False
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
     cloud.error = Unreachable("no route")
@@ -200,7 +203,7 @@ async def test_a_no_holds_while_the_cloud_is_away_too(reviews: Reviews, cloud: C
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 403
 
 
-async def test_a_stranger_is_not_let_in_while_the_cloud_is_away(reviews: Reviews, cloud: Cloud) -> None:
+async def test_an_unknown_token_is_refused_offline(reviews: Reviews, cloud: Cloud) -> None:
     cloud.error = Unreachable("no route")
     assert await code_of(lambda: reviews.user(TOKEN)) == 503
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
@@ -218,7 +221,7 @@ async def test_a_token_that_the_cloud_does_not_know_gets_its_401(reviews: Review
 async def test_a_token_that_the_cloud_has_refused_is_not_trusted_again_offline(
     reviews: Reviews, cloud: Cloud, clock: Clock
 ) -> None:
-    """Revoked while the link was up; a link that then goes down must not bring it back to life."""
+    """It was revoked while the link was up; a later outage must not make it valid again."""
     await reviews.may_read(TOKEN, LIST)
     clock.now += REMEMBER
     cloud.error = unauthorized("Unauthorized")
@@ -227,9 +230,7 @@ async def test_a_token_that_the_cloud_has_refused_is_not_trusted_again_offline(
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
 
 
-async def test_the_clouds_answers_to_the_caller_itself_are_reviews_too(
-    reviews: Reviews, cloud: Cloud
-) -> None:
+async def test_the_clouds_responses_to_the_caller_count_as_reviews(reviews: Reviews, cloud: Cloud) -> None:
     cloud.error = Unreachable("no route")
     asked = {name: parse_request("GET", f"/api/v1/namespaces/shop/secrets/{name}") for name in ("a", "b")}
     version = parse_request("GET", "/version")
@@ -245,14 +246,14 @@ async def test_the_clouds_answers_to_the_caller_itself_are_reviews_too(
         assert await code_of(partial(reviews.may, TOKEN, info)) == 503, "the token is worth nothing"
 
 
-async def test_a_right_to_a_path_is_asked_for(reviews: Reviews, cloud: Cloud) -> None:
+async def test_a_non_resource_path_is_reviewed(reviews: Reviews, cloud: Cloud) -> None:
     cloud.allowed = False
     assert await code_of(lambda: reviews.may(TOKEN, parse_request("GET", "/version"))) == 403
     assert cloud.asked[0][2]["spec"] == {"nonResourceAttributes": {"verb": "get", "path": "/version"}}
 
 
 async def test_a_used_review_is_not_evicted(reviews: Reviews, cloud: Cloud) -> None:
-    """The user of a token decides over all stored reviews of it."""
+    """If the review of a token's user were evicted, all its other reviews would be lost."""
     await reviews.user(TOKEN)
     for number in range(MAX_ANSWERS):
         reviews.learn(TOKEN, parse_request("GET", f"/api/v1/namespaces/shop/secrets/{number}"), 200)
@@ -269,7 +270,7 @@ async def test_a_malformed_review_is_503(reviews: Reviews, cloud: Cloud, body: b
 async def test_concurrent_reviews_are_sent_once_and_survive_a_cancelled_caller(
     reviews: Reviews, cloud: Cloud
 ) -> None:
-    """Hundreds of watches that open at once after an outage ask the same."""
+    """Hundreds of watches that open after an outage need the same review."""
     cloud.gate = asyncio.Event()
     asking = [asyncio.create_task(reviews.may_read(TOKEN, LIST)) for _ in range(3)]
     await asyncio.sleep(0)
@@ -295,9 +296,7 @@ async def test_tokens_with_reviews_are_bounded_and_the_oldest_evicted(reviews: R
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_one_token_pushes_out_no_answer_of_another(
-    reviews: Reviews, cloud: Cloud, allowed: bool
-) -> None:
+async def test_one_token_evicts_no_review_of_another(reviews: Reviews, cloud: Cloud, allowed: bool) -> None:
     await reviews.may_read("Bearer other", LIST)
     cloud.allowed = allowed
     for number in range(MAX_ANSWERS + 10):
@@ -308,9 +307,7 @@ async def test_one_token_pushes_out_no_answer_of_another(
     await reviews.may_read("Bearer other", LIST)
 
 
-async def test_while_the_cloud_is_away_an_answer_has_a_longest_age(
-    reviews: Reviews, cloud: Cloud, clock: Clock
-) -> None:
+async def test_a_review_has_a_maximum_age_offline(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
     await reviews.user(TOKEN)
     await reviews.may_read(TOKEN, LIST)
     cloud.error = Unreachable("no route")
@@ -319,9 +316,7 @@ async def test_while_the_cloud_is_away_an_answer_has_a_longest_age(
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 503
 
 
-async def test_while_the_cloud_is_away_an_expired_token_is_refused(
-    reviews: Reviews, cloud: Cloud, clock: Clock
-) -> None:
+async def test_an_expired_token_is_refused_offline(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
     token = jwt({"exp": clock.now + 100})
     await reviews.user(token)
     await reviews.may_read(token, LIST)
@@ -333,10 +328,10 @@ async def test_while_the_cloud_is_away_an_expired_token_is_refused(
     assert await code_of(lambda: reviews.user(token)) == 401
 
 
-async def test_a_stored_review_of_an_expired_token_does_not_count(
+async def test_a_stored_review_of_an_expired_token_is_not_used(
     reviews: Reviews, cloud: Cloud, clock: Clock
 ) -> None:
-    """The node's clock may be wrong: while there is a cloud, the cloud decides."""
+    """The node's clock may be wrong, so the cloud decides while it is up."""
     token = jwt({"exp": clock.now + 5})
     await reviews.may_read(token, LIST)
     clock.now += 5
@@ -350,20 +345,22 @@ def test_a_revoked_right_is_noticed_within_a_minute() -> None:
     assert REMEMBER + max(CHECK_INTERVAL) < 60
 
 
-async def test_a_users_name_is_asked_again_too(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
+async def test_the_user_of_a_token_is_reviewed_again_periodically(
+    reviews: Reviews, cloud: Cloud, clock: Clock
+) -> None:
     await reviews.user(TOKEN)
     clock.now += REMEMBER_USER
     cloud.error = unauthorized("Unauthorized")
     assert await code_of(lambda: reviews.user(TOKEN)) == 401
 
 
-async def test_reviews_hold_no_token(reviews: Reviews) -> None:
+async def test_reviews_store_no_token(reviews: Reviews) -> None:
     await reviews.user(TOKEN)
     await reviews.may_read(TOKEN, LIST)
     assert "secret-token" not in repr(reviews._answers)
 
 
-async def test_a_right_to_all_of_a_namespace_is_one_to_each_object_of_it() -> None:
+async def test_a_permission_for_a_namespace_applies_to_each_object_in_it() -> None:
     clock, cloud = Clock(), Cloud()
     reviews = Reviews(cloud.client_of, MAX_AGE, clock=clock, wall_clock=clock)
     one, all_ = (parse_request("GET", f"/api/v1/namespaces/a/pods{each}") for each in ("/p", ""))
@@ -376,8 +373,8 @@ async def test_a_right_to_all_of_a_namespace_is_one_to_each_object_of_it() -> No
     assert await code_of(lambda: reviews.may_in_namespace(TOKEN, elsewhere)) == 503
 
 
-async def test_a_refusal_is_freed_when_its_callers_have_it() -> None:
-    """Without a cycle: the hub seldom collects those."""
+async def test_a_refusal_is_freed_after_it_is_raised() -> None:
+    """It must not be part of a reference cycle, as the hub seldom collects those."""
 
     async def ask() -> str:
         raise unauthorized("who is that?")

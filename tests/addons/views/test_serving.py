@@ -1,4 +1,4 @@
-"""Lists as views serve them, on a scriptable cloud: what, to whom, and in which form."""
+"""Lists as views serve them, on a scriptable cloud: their content, permitted callers and forms."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def user(cloud: ScriptableCloud, token: str, name: str) -> None:
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_list_comes_from_the_nodes_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_list_is_served_from_the_nodes_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
     for _ in range(3):
         code, found = await parts.ask(ZERO)
         assert (code, found["kind"], found["apiVersion"]) == (200, "ServiceList", "v1")
@@ -47,10 +47,10 @@ async def test_a_list_comes_from_the_nodes_copy(parts: HubWorld, cloud: Scriptab
 
 @pytest.mark.usefixtures("web")
 @pytest.mark.parametrize("rules", [{}, {"filter_discardcloudservice": "cached/services"}])
-async def test_the_clouds_warning_comes_with_each_answer(
+async def test_each_response_has_the_clouds_warning_header(
     parts: HubWorld, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
 ) -> None:
-    """kubectl prints it. A view omitted it, where a relayed list had it."""
+    """kubectl prints it; a view once omitted it, unlike a relayed list."""
     warning, headers = '299 - "v1 Services is deprecated"', server._headers
     monkeypatch.setattr(server, "_headers", lambda kind: {**headers(kind), "Warning": warning})
     parts.set_rules({"cache_agents": "cached", **rules})
@@ -61,7 +61,7 @@ async def test_the_clouds_warning_comes_with_each_answer(
 
 
 async def test_a_resource_without_versions_is_relayed() -> None:
-    """Metrics cannot be watched. A copy of them showed their first values for ever."""
+    """Metrics cannot be watched; a copy once served their first values for ever."""
     metric: Json = {"metadata": {"name": "web", "namespace": "shop"}, "usage": "1"}
     found: Json = {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {}}
     metrics = "/apis/metrics.k8s.io/v1beta1/pods"
@@ -94,7 +94,7 @@ async def test_a_known_empty_list_is_a_200(parts: HubWorld) -> None:
         ("fieldSelector=spec.type%3DLoadBalancer&labelSelector=app%3Dweb", []),
     ],
 )
-async def test_selectors_of_shared_kinds_are_the_hubs(
+async def test_selectors_on_shared_resources_are_applied_by_the_hub(
     parts: HubWorld, cloud: ScriptableCloud, query: str, names: list[str]
 ) -> None:
     labelled = service("web")
@@ -107,7 +107,7 @@ async def test_selectors_of_shared_kinds_are_the_hubs(
     ]
 
 
-async def test_a_namespace_of_a_shared_kind_is_a_part_of_the_one_copy(
+async def test_a_namespaced_list_of_a_shared_resource_uses_the_common_copy(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     other = service("other")
@@ -130,7 +130,7 @@ async def test_field_selectors_without_local_fields_are_sent_to_the_cloud(
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_field_that_the_hub_does_not_know_is_the_clouds_to_select_by(
+async def test_a_selector_on_an_unknown_field_is_sent_to_the_cloud(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.faults.add(
@@ -164,7 +164,7 @@ async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_version_of_the_future_is_waited_for(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_list_waits_for_a_future_version(parts: HubWorld, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     asked = asyncio.create_task(parts.names(f"{SERVICES}?resourceVersion={cloud.store.version + 1}"))
     done, _ = await asyncio.wait([asked], timeout=0.05)
@@ -174,7 +174,7 @@ async def test_a_version_of_the_future_is_waited_for(parts: HubWorld, cloud: Scr
 
 
 @pytest.mark.usefixtures("web")
-async def test_an_exact_version_is_that_one_or_gone(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_an_exact_version_is_served_or_410(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     exact = f"{SERVICES}?resourceVersionMatch=Exact&resourceVersion="
     assert await parts.names(f"{exact}{cloud.store.version}", "chosen") == ["web"]
@@ -188,7 +188,7 @@ async def test_an_exact_version_is_that_one_or_gone(parts: HubWorld, cloud: Scri
 
 
 @pytest.mark.usefixtures("web")
-async def test_each_encoding_has_its_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_each_encoding_has_its_own_copy(parts: HubWorld, cloud: ScriptableCloud) -> None:
     async with parts.open(parts.context(ZERO, accept=PROTOBUF)) as response:
         assert response.content_type == PROTOBUF
         assert (await response.read_body()).startswith(b"k8s\x00")
@@ -197,7 +197,7 @@ async def test_each_encoding_has_its_copy(parts: HubWorld, cloud: ScriptableClou
 
 
 @pytest.mark.usefixtures("web")
-async def test_metadata_alone(parts: HubWorld) -> None:
+async def test_a_metadata_list_has_metadata_only(parts: HubWorld) -> None:
     metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     code, found = await parts.ask(ZERO, accept=metadata)
     assert (code, found["kind"], found["apiVersion"]) == (200, "PartialObjectMetadataList", "meta.k8s.io/v1")
@@ -214,7 +214,7 @@ async def test_a_kind_without_protobuf_is_json_if_the_client_accepts_it(
         assert await response.status == 406
 
 
-# -- who ask -------------------------------------------------------------------------------------------------------
+# -- callers -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("web")
@@ -227,7 +227,7 @@ async def test_a_pod_reads_the_shared_copy_after_one_review(parts: HubWorld, clo
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_pod_that_may_not_read_gets_a_403(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_pod_without_permission_gets_403(parts: HubWorld, cloud: ScriptableCloud) -> None:
     user(cloud, "pod", WEB)
     cloud.access.allowed["system:serviceaccount:shop:web"] = lambda info: (
         info.type is None or (info.type.group == "authorization.k8s.io")
@@ -288,7 +288,8 @@ async def test_an_unshared_resource_is_read_with_the_token_of_the_caller(
 async def test_a_caller_with_an_unreadable_credential_does_not_read_as_the_hub(
     parts: HubWorld, cloud: ScriptableCloud, target: str
 ) -> None:
-    """A token in Sec-WebSocket-Protocol makes a caller its own; the hub has no header to ask the cloud with."""
+    """A token in Sec-WebSocket-Protocol is the caller's own credential, but gives the hub no Authorization header for a
+    review."""
     asked = parts.context(target)
     asked.caller = Caller(CredentialSource.OWN, "")
     async with parts.open(asked) as response:

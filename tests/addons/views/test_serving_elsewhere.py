@@ -1,7 +1,5 @@
-"""Clients whose version is not from the view in which they resume: they keep no hidden object.
-
-Each test has two clients of one component, because the view's history begins with the answer to the other one.
-"""
+"""Clients whose version was not issued by the view in which they resume must not retain hidden objects. Each test has
+two clients of one component, because the view's history starts with the response to the other one."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ ZERO = f"{SERVICES}?resourceVersion=0"
 
 
 class Client:
-    """Lists and watches as client-go does: after a 410 it lists without a version."""
+    """A client that lists and watches like client-go: after a 410 it lists without a version."""
 
     def __init__(self, parts: HubWorld) -> None:
         self.parts = parts
@@ -46,7 +44,7 @@ class Client:
         self.names = {item["metadata"]["name"] for item in found["items"]}
 
     async def watch(self, *wanted: str) -> None:
-        """Watch, and list where the watch is refused, until the names are those that are wanted."""
+        """Watch, and list where the watch is refused, until the names equal the expected ones."""
         async with asyncio.timeout(20):
             while self.names != set(wanted) or not self.version:
                 if not self.version:
@@ -70,7 +68,7 @@ class Client:
 
 @pytest.fixture
 async def relayed(parts: HubWorld, web: None, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """A client whose list the cloud gave directly, because the node's quota of views was spent."""
+    """Return a client whose list was relayed because the node's quota of views was used up."""
     parts.set_rules(PLAIN)
     monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
     client = Client(parts)
@@ -80,21 +78,23 @@ async def relayed(parts: HubWorld, web: None, monkeypatch: pytest.MonkeyPatch) -
     return client
 
 
-async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubWorld, relayed: Client) -> None:
-    """The view once accepted such a version, and the client kept an object that the filter hides."""
+async def test_a_version_from_a_relayed_list_is_refused_by_a_filtered_view(
+    parts: HubWorld, relayed: Client
+) -> None:
+    """The view once accepted such a version, and the client retained an object that the filter hides."""
     parts.set_rules(FILTERED)
     await Client(parts).list()
     await relayed.watch("web")
     assert relayed.names == {"web"}
 
 
-async def test_nor_is_a_newer_one_than_the_edits(
+async def test_a_relayed_version_at_or_after_an_edit_is_refused_by_a_filtered_view(
     parts: HubWorld, cloud: ScriptableCloud, relayed: Client
 ) -> None:
-    """The edit takes a moment to reach the hub. What is relayed meanwhile carries the edit's version or a later one."""
+    """Until the edit reaches the hub, relayed lists carry the edit's version or a later one."""
     cloud.store.create(cloud_service("late"))
     relayed.names.add("late")
-    relayed.version = str(cloud.store.version + 1)  # of the ConfigMap that is written next
+    relayed.version = str(cloud.store.version + 1)  # the version of the ConfigMap that is written next
     parts.set_rules(FILTERED)
     assert relayed.version == str(cloud.store.version)
     await Client(parts).list()
@@ -104,7 +104,7 @@ async def test_nor_is_a_newer_one_than_the_edits(
 async def test_an_object_deleted_since_is_reported_as_deleted(
     parts: HubWorld, cloud: ScriptableCloud, relayed: Client
 ) -> None:
-    """The view hid the object until it was deleted, and so has no event of it."""
+    """The view hid the object until its deletion, so its history has no event of it."""
     parts.set_rules(FILTERED)
     await Client(parts).list()
     cloud.store.delete("services", "lb", "default")
@@ -115,10 +115,10 @@ async def test_an_object_deleted_since_is_reported_as_deleted(
     assert relayed.refusals == 0
 
 
-async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alone(
+async def test_a_listed_version_can_be_watched_where_only_watches_are_filtered(
     parts: HubWorld, cloud: ScriptableCloud, web: None
 ) -> None:
-    """The view of the watches had given no list, and refused each version for ever."""
+    """The view of the watches had served no list, and once refused each version for ever."""
     watches_only = {**PLAIN, "filter_discardcloudservice": "cached/services#watch"}
     parts.set_rules(watches_only)
     for target in (ZERO, SERVICES):
@@ -133,11 +133,11 @@ async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alon
 
 
 async def test_a_recreated_view_corrects_clients_of_former_inputs(parts: HubWorld, web: None) -> None:
-    """A node's label may change while the view has no client, and the version stays."""
+    """A node's label may change while the view has no client, without a new version."""
     parts.set_rules(FILTERED)
     before, other = Client(parts), Client(parts)
     await before.list(ZERO)
-    before.names.add("lb")  # as if an input had shown it then
+    before.names.add("lb")  # as if a former input had shown the object
     (source,) = [each for each in parts.sources if each.views]
     for key in list(source.views):
         source.views.pop(key).view.close()
@@ -148,10 +148,10 @@ async def test_a_recreated_view_corrects_clients_of_former_inputs(parts: HubWorl
 
 
 @pytest.mark.parametrize("edit", [RulesEdit("other", {"services": 5}), None])
-async def test_the_first_list_of_a_quiet_cluster_is_one_to_watch_from(
+async def test_the_first_list_of_a_quiet_cluster_can_be_watched_from(
     cloud: ScriptableCloud, web: None, edit: RulesEdit | None
 ) -> None:
-    """Nothing is written but the rules, which others may have been before. A 410 would come again and again."""
+    """The last write is the rules' own, and other rules may have preceded it. A 410 would be repeated for ever."""
     async with HubWorld(cloud, edit=edit) as parts:
         for rules in (FILTERED, PLAIN, FILTERED):
             parts.set_rules(rules)
@@ -163,7 +163,7 @@ async def test_the_first_list_of_a_quiet_cluster_is_one_to_watch_from(
 
 
 async def _not_refused(watch: Watching) -> None:
-    """Return at a quiet moment; StatusError where the watch ends with an error."""
+    """Return once the watch is quiet; StatusError if it ends with an error."""
     try:
         while True:
             frame = await watch.next(0.1)
@@ -176,7 +176,7 @@ async def _not_refused(watch: Watching) -> None:
 async def test_a_list_relayed_on_a_quiet_cluster_can_be_watched_from(
     cloud: ScriptableCloud, web: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub took the version of the ConfigMap's own store for one that clients were given."""
+    """The hub once took the version of the ConfigMap's own store for one issued to clients."""
     async with HubWorld(cloud) as parts:
         for rules in (PLAIN, FILTERED, PLAIN, {**PLAIN, "filter_discardcloudservice": "other/services"}):
             monkeypatch.undo()

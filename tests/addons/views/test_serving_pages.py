@@ -1,4 +1,4 @@
-"""Pages of filtered lists, which the hub makes itself: as kube-apiserver's, and bounded."""
+"""Pages of filtered lists, which the hub makes itself: equal to kube-apiserver's, and bounded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT = "/api/v1/namespaces/default/services"
 
 @pytest.fixture(autouse=True)
 def four(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """Services a, b, c and d, and one that is hidden."""
+    """Create the Services a, b, c and d, and a hidden one."""
     parts.set_rules(RULES)
     for name in "dbca":
         cloud.store.create(service(name))
@@ -39,12 +39,14 @@ def names(found: Json) -> list[str]:
 
 
 async def rest(parts: HubWorld, first: Json, path: str = SERVICES) -> Json:
-    """All pages after the first."""
+    """Return all pages after the first."""
     return await page(parts, path, **{"continue": first["metadata"]["continue"]})
 
 
 @pytest.mark.parametrize("path", [SERVICES, DEFAULT])
-async def test_pages_show_the_state_at_the_first(parts: HubWorld, cloud: ScriptableCloud, path: str) -> None:
+async def test_all_pages_show_the_state_at_the_first_page(
+    parts: HubWorld, cloud: ScriptableCloud, path: str
+) -> None:
     first = await page(parts, path, limit=2)
     assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 2)
     cloud.store.create(service("aa"))
@@ -62,7 +64,7 @@ async def test_only_a_page_without_selectors_has_a_remaining_count(parts: HubWor
     assert "remainingItemCount" not in first["metadata"]
 
 
-async def test_a_page_is_not_older_than_asked(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_page_is_not_older_than_requested(parts: HubWorld, cloud: ScriptableCloud) -> None:
     version = (await page(parts))["metadata"]["resourceVersion"]
     asked = {"limit": 3, "resourceVersion": version}
     assert names(await page(parts, **asked, resourceVersionMatch="NotOlderThan")) == ["a", "b", "c"]
@@ -74,7 +76,7 @@ async def test_a_page_is_not_older_than_asked(parts: HubWorld, cloud: Scriptable
     assert (code, found["reason"]) == (410, "Expired"), "nobody can say what that version was"
 
 
-async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
+async def test_an_expired_list_can_be_continued_in_the_current_state(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_answer, "PAGES_LAST", 0.0)
@@ -87,7 +89,7 @@ async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
     assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
 
 
-async def test_rules_that_filter_otherwise_end_a_list(parts: HubWorld) -> None:
+async def test_an_edit_of_the_rules_expires_a_paged_list(parts: HubWorld) -> None:
     first = await page(parts, limit=2)
     parts.set_rules({**RULES, "filter_masterservice": "cached/services"})
     await page(parts)
@@ -95,7 +97,7 @@ async def test_rules_that_filter_otherwise_end_a_list(parts: HubWorld) -> None:
     assert code == 410
 
 
-async def test_the_lists_that_are_read_in_pages_are_bounded(
+async def test_the_number_of_paged_lists_is_bounded(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached = metrics.BOUNDS_REACHED.labels("lists read in pages")
@@ -114,7 +116,7 @@ async def test_the_lists_that_are_read_in_pages_are_bounded(
     assert names(await page(parts, limit=1)) == [*"abcdef"], "a list that has no room comes whole"
 
 
-async def test_a_token_is_one_that_the_cloud_understands(parts: HubWorld) -> None:
+async def test_a_continue_token_is_accepted_by_the_cloud(parts: HubWorld) -> None:
     first = await page(parts, DEFAULT, limit=2)
     token = parse_continue(first["metadata"]["continue"])
     assert (str(token.version), token.start) == (first["metadata"]["resourceVersion"], "b\0")

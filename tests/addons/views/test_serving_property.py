@@ -1,8 +1,6 @@
-"""Clients of `Serving` under anything that happens: at each quiet moment they hold what the rules show of the cloud.
-
-Clients in both encodings, whole and by selector, watch and re-open at the last version that they saw, as client-go
-does. Meanwhile objects, inputs and rules change, watches and connections end, clients read slowly, the hub restarts.
-"""
+"""Clients of `Serving` under random events: at each quiet moment their state is what the rules show of the cloud.
+Clients in both encodings, with and without selectors, watch and reopen at their last version, like client-go. Meanwhile
+objects, inputs and rules change, watches and connections end, clients read slowly, and the hub restarts."""
 
 from __future__ import annotations
 
@@ -39,14 +37,14 @@ TOPOLOGY = {"filter_servicetopology": "reader/endpointslices"}
 TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
 ENOUGH = quotas.MAX_HUB_VIEWS
 PATIENCE = 20.0
-"""Seconds until a difference is one for good."""
+"""Seconds after which a difference counts as permanent."""
 
 type State = dict[str, Any]
 type Step = tuple[str, int]
 
 
 class Client:
-    """A reflector, as client-go's."""
+    """A reflector like client-go's."""
 
     def __init__(self, world: World, target: str, component: str, encoding: Encoding) -> None:
         self.world, self.target, self.component, self.encoding = world, target, component, encoding
@@ -61,7 +59,7 @@ class Client:
         self._task = asyncio.create_task(self._run(), name=f"client of {self.target}")
 
     async def stop(self) -> None:
-        """Break the connection off, as the end of the hub's process does; an error of the client itself is raised."""
+        """Abort the connection, as the end of the hub's process does; raise an error of the client itself."""
         assert self._task is not None
         self.reads.set()
         self._task.cancel()
@@ -102,7 +100,7 @@ class Client:
                 new = self._take(frame, new)
 
     def _take(self, frame: WatchFrame, new: State | None) -> State | None:
-        """Apply an event to the state, or to the `new` one that is complete with its bookmark."""
+        """Apply an event to the state, or to the `new` state, which a bookmark completes."""
         obj = decode_object(self.encoding, frame.api_version, frame.kind, frame.raw)
         target = self.state if new is None else new
         if frame.type == "BOOKMARK":
@@ -163,7 +161,7 @@ class World:
         self.cloud.store.put(made)
 
     def allow_views(self, number: int) -> None:
-        """Beyond this number of views the cloud itself answers, unless the rules filter."""
+        """Set the number of views, beyond which the cloud answers unless the rules filter."""
         self.patched.setattr(quotas, "MAX_HUB_VIEWS", number)
 
     def edit(self, number: int) -> None:
@@ -175,7 +173,7 @@ class World:
             self.cloud.store.delete(resource, name, "default")
 
     def expected(self, client: Client) -> State:
-        """The cloud's present objects, as the rules show them to a client."""
+        """Return the cloud's current objects, as the rules show them to a client."""
         if client.target == SLICES:
             annotated = self.cloud.store.get("services", "web", "default")["metadata"].get("annotations")
             local = bool(annotated) and "filter_servicetopology" in self.rules
@@ -190,7 +188,7 @@ class World:
         return found
 
     async def settle(self) -> None:
-        """Return when each client holds what it should; an assertion tells the difference."""
+        """Return when each client has the expected state; an assertion shows the difference."""
         self.allow_views(ENOUGH)
         for client in self.clients:
             client.reads.set()
@@ -219,7 +217,7 @@ class World:
 
 
 def seen(obj: ApiObject) -> Any:
-    """The part of an object that the test compares."""
+    """Return the part of an object that the test compares."""
     if obj.kind == "EndpointSlice":
         return sorted(each.text("nodeName") for each in obj.fields.children("endpoints"))
     return obj.fields.child("spec").text("type"), obj.labels.get("app", "")
@@ -264,7 +262,7 @@ STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(
 @example(
     [("write service", 0), ("restart", 0), ("rules", 2), ("cut", 0), ("rules", 3), ("delete service", 0)]
 )
-def test_each_client_holds_the_objects_that_the_rules_show(steps: list[Step]) -> None:
+def test_each_client_has_the_objects_that_the_rules_allow(steps: list[Step]) -> None:
     @asynccontextmanager
     async def running() -> AsyncIterator[World]:
         with pytest.MonkeyPatch.context() as patched:

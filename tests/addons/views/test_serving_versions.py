@@ -1,4 +1,4 @@
-"""Views as clients meet them: lists at a version, and watches that end and resume."""
+"""Versions of views: lists at a version, and watches that end and resume."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES = {"cache_agents": "cached", "filter_discardcloudservice": "cached/service
 
 @pytest.fixture
 async def ahead(parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A version that a consistent list of a filtered view carried, and that no event of the source has reached."""
+    """Return a version from a consistent list of a filtered view that no event of the source has reached."""
     monkeypatch.setattr(serving, "FUTURE_WAIT", 0.05)
     parts.set_rules(RULES)
     cloud.store.create(service("web"))
@@ -42,17 +42,17 @@ async def ahead(parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("match", ["", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=Exact"])
 @pytest.mark.parametrize("path", [SERVICES, "/api/v1/namespaces/default/services"])
-async def test_a_list_at_a_version_that_the_hub_gave_is_answered(
+async def test_a_list_at_a_version_that_the_hub_issued_is_served(
     parts: HubWorld, ahead: int, match: str, path: str
 ) -> None:
-    """The hub once answered such a list with 504, after three seconds."""
+    """Such a list was once 504 after three seconds."""
     code, found = await parts.ask(f"{path}?resourceVersion={ahead}{match}")
     assert code == 200
     assert [item["metadata"]["name"] for item in found["items"]] == ["web"]
     assert int(found["metadata"]["resourceVersion"]) >= ahead
 
 
-async def test_a_watch_list_at_a_version_that_the_hub_gave_ends_its_state_there(
+async def test_a_watchlist_at_an_issued_version_has_its_bookmark_at_that_version(
     parts: HubWorld, ahead: int
 ) -> None:
     async with parts.watch(f"{SERVICES}?{WATCH_LIST}&resourceVersion={ahead}") as watch:
@@ -60,7 +60,7 @@ async def test_a_watch_list_at_a_version_that_the_hub_gave_ends_its_state_there(
         assert int(json.loads((await watch.next()).raw)["metadata"]["resourceVersion"]) >= ahead
 
 
-async def test_a_version_that_the_hub_gave_is_accepted_without_a_cloud(
+async def test_a_version_that_the_hub_issued_is_accepted_offline(
     parts: HubWorld, cloud: ScriptableCloud, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for source in parts.sources:
@@ -70,8 +70,8 @@ async def test_a_version_that_the_hub_gave_is_accepted_without_a_cloud(
     assert (code, found["metadata"]["resourceVersion"]) == (200, str(ahead))
 
 
-async def test_a_version_that_another_hub_gave_is_confirmed_by_the_cloud(parts: HubWorld, ahead: int) -> None:
-    """An earlier process of this hub may have given it, too."""
+async def test_a_version_issued_by_another_hub_is_verified_at_the_cloud(parts: HubWorld, ahead: int) -> None:
+    """An earlier process of this hub may have issued it, too."""
     for source in parts.sources:
         source.store.given_version = 0
     code, found = await parts.ask(f"{SERVICES}?resourceVersion={ahead}")
@@ -85,10 +85,11 @@ async def test_a_version_ahead_of_the_cloud_is_too_large(parts: HubWorld, ahead:
     assert (code, found["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
 
 
-async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_cloud(
+async def test_the_source_reads_the_clouds_version_when_a_client_is_ahead_of_events(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """The source would be behind its client until the next event, and after a restart of the hub refuse it."""
+    """The source would stay behind its client until the next event, and refuse the version after a restart of the
+    hub."""
 
     def asks_no_bookmarks(request: LoggedRequest) -> bool:
         is_watch = matching(verb="watch", resource="services")(request)
@@ -107,7 +108,7 @@ async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_clou
             await source.store.next_update()
 
 
-async def test_a_version_that_events_are_about_to_bring_is_not_asked_of_the_cloud(
+async def test_a_version_that_events_are_about_to_reach_is_not_read_from_the_cloud(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each such watch would cost a list of all names."""
@@ -128,7 +129,8 @@ ENDS = 300
 
 
 async def test_no_event_is_lost_when_watches_end(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """The last bookmark once carried the view's version, not the client's: what lay between was never sent."""
+    """The last bookmark once had the view's version instead of the client's, so the events between them were never
+    sent."""
 
     def _names() -> set[str]:
         return {item.key[1] for source in parts.sources for item in source.store}
@@ -138,7 +140,7 @@ async def test_no_event_is_lost_when_watches_end(parts: HubWorld, cloud: Scripta
         return sorted((watcher for view in views for watcher in view.watchers), key=id)
 
     class Client:
-        """The state of client-go's watches: the names that it was sent, and the last version."""
+        """The state of client-go's watches: the received names, and the last version."""
 
         def __init__(self, parts: HubWorld) -> None:
             self.names: set[str] = set()
@@ -190,10 +192,10 @@ async def test_no_event_is_lost_when_watches_end(parts: HubWorld, cloud: Scripta
     assert sum(client.watches for client in clients) >= CLIENTS + ENDS // 2
 
 
-async def test_a_list_in_one_encoding_and_a_watch_in_another_miss_nothing_that_the_node_causes(
+async def test_no_local_write_is_lost_between_a_list_and_a_watch_of_other_encodings(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """The list is newer than the other source when a status is accepted there: the watch began behind that."""
+    """The list was newer than the other source when that applied a local status, so the watch once started after it."""
 
     async def listed_in_protobuf() -> int:
         context = parts.context(SERVICES, accept=f"{Encoding.PROTOBUF},{Encoding.JSON}")

@@ -47,14 +47,14 @@ SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), enc
 
 
 async def lacking_inputs(parts: HubWorld, cloud: ScriptableCloud) -> tuple[Source, Rule]:
-    """A source with one slice whose Service the cloud does not tell, until the fault is lifted."""
+    """Return a source with one slice whose Service is not available from the cloud until the fault ends."""
     cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
     return await parts.source(SLICES), silence
 
 
-async def test_without_a_first_copy_the_answer_is_a_503(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_request_without_a_first_copy_is_503(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Silence(), times=None)
     with pytest.raises(StatusError) as caught:
         await parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH).ready(0.05)
@@ -63,7 +63,7 @@ async def test_without_a_first_copy_the_answer_is_a_503(parts: HubWorld, cloud: 
 
 
 @pytest.mark.parametrize("code", [403, 404])
-async def test_the_clouds_refusal_is_the_answer(parts: HubWorld, cloud: ScriptableCloud, code: int) -> None:
+async def test_the_clouds_refusal_is_the_response(parts: HubWorld, cloud: ScriptableCloud, code: int) -> None:
     cloud.faults.add(Refuse(code, message="so it is"), times=None, when=matching(resource="services"))
     source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
     for _ in range(2):
@@ -72,7 +72,9 @@ async def test_the_clouds_refusal_is_the_answer(parts: HubWorld, cloud: Scriptab
         assert (caught.value.code, caught.value.message) == (code, "so it is")
 
 
-async def test_a_refusal_that_is_over_is_forgotten(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_refusal_ends_once_the_cloud_permits_the_list(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     cloud.store.create(service("web"))
     cloud.faults.add(Refuse(403), times=1, when=matching(resource="services"))
     source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
@@ -82,7 +84,7 @@ async def test_a_refusal_that_is_over_is_forgotten(parts: HubWorld, cloud: Scrip
     assert names(source) == ["web"]
 
 
-async def test_a_component_keeps_its_view(parts: HubWorld) -> None:
+async def test_a_component_gets_the_same_view_again(parts: HubWorld) -> None:
     source = await parts.source()
     one = await source.view(KEY, 1)
     assert await source.view(KEY, 1) is one
@@ -126,7 +128,7 @@ async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_delet
 async def test_a_closed_source_refuses_waiters_and_leaves_no_task(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """The quota of bytes may end a source while a request waits for the inputs of its filters."""
+    """The byte quota may close a source while a request waits for filter inputs."""
     source, _ = await lacking_inputs(parts, cloud)
     waiting = asyncio.create_task(source.view(KEY, 30))
     await asyncio.sleep(0)
@@ -140,9 +142,9 @@ async def test_a_closed_source_refuses_waiters_and_leaves_no_task(
 
 
 @pytest.mark.usefixtures("uncollected", "copied")
-async def test_nothing_of_a_source_outlives_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """A source that is closed for its size would otherwise stay in memory until a full collection, with all its
-    objects."""
+async def test_a_closed_source_leaves_no_objects(parts: HubWorld, cloud: ScriptableCloud) -> None:
+    """A source closed for its size would otherwise stay in memory with all its objects until a full garbage
+    collection."""
     parts.sources.noted = observed_events(lambda _: None)
     cloud.store.create(service("web"))
     source = await parts.source()
@@ -158,7 +160,7 @@ async def test_nothing_of_a_source_outlives_it(parts: HubWorld, cloud: Scriptabl
 
 
 @pytest.mark.usefixtures("uncollected")
-async def test_nothing_of_a_refused_source_outlives_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_refused_source_leaves_no_objects(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
     source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
     for _ in range(2):
@@ -170,7 +172,7 @@ async def test_nothing_of_a_refused_source_outlives_it(parts: HubWorld, cloud: S
     await until(lambda: all(each() is None for each in left), 20)
 
 
-async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(
+async def test_a_request_continues_with_the_objects_of_a_source_that_closes(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
@@ -181,7 +183,7 @@ async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(
     assert len(source.store) == 0
 
 
-async def test_one_watch_of_the_cloud_for_any_number_of_views(
+async def test_any_number_of_views_share_one_watch_at_the_cloud(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     source = await parts.source()
@@ -192,10 +194,10 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
     assert cloud.requests.count(verb="watch", resource="services") == 1
 
 
-# -- long lists ------------------------------------------------------------------------------------------------------
+# -- long lists ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_rule_that_judges_for_long_reaches_open_watches_by_itself(
+async def test_a_slow_evaluation_reaches_open_watches_without_an_event(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
@@ -211,7 +213,7 @@ async def test_a_rule_that_judges_for_long_reaches_open_watches_by_itself(
     watcher.end()
 
 
-async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
+async def test_a_new_rule_matches_selectors_in_time_slices(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.store.view.MATCHED_AT_ONCE", 2)
@@ -233,17 +235,17 @@ async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
     while source.views[selected].next is not None:
         await asyncio.sleep(0)
         seen.append(matched)
-    # The last batch is held once more, to write the events.
+    # The last batch is evaluated once more to write the events.
     assert max(after - before for before, after in pairwise(seen[:-1])) == 2
     assert seen[-2] >= 18
     assert len(await watcher.frames()) == 20
     watcher.end()
 
 
-async def test_a_view_is_judged_while_another_one_waits_for_an_input(
+async def test_a_view_is_evaluated_while_another_one_waits_for_an_input(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No object of the source changes meanwhile, so nothing else goes on with the evaluation."""
+    """No object of the source changes meanwhile, so no event continues the evaluation."""
     monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
     for number in range(5):
         cloud.store.create(endpoint_slice(f"s{number}", ["n1"]))
@@ -256,7 +258,7 @@ async def test_a_view_is_judged_while_another_one_waits_for_an_input(
     assert (view.projection.is_evaluated, len(list(view))) == (True, 5)
 
 
-async def test_a_view_of_protobuf_ends_where_a_filter_needs_json(
+async def test_a_protobuf_view_is_closed_if_a_filter_needs_json(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
@@ -278,7 +280,7 @@ NODES = "/api/v1/nodes"
 
 
 @pytest.fixture(autouse=True)
-def anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def fresh_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(source_log, "_pace", Pace())
 
@@ -316,12 +318,12 @@ def test_a_failure_is_logged_once_with_the_remedy(
         ("/apis/example.com/v1/things", "system:node:a", "no manifest of the hub's gives it"),
     ],
 )
-def test_a_manifest_is_named_only_where_it_gives_the_right(path: str, user: str, message: str) -> None:
+def test_a_manifest_is_named_only_if_it_grants_the_permission(path: str, user: str, message: str) -> None:
     assert remedy(path, f'forbidden: User "{user}" cannot list it').startswith(message)
 
 
 @pytest.mark.parametrize("manifest", [RBAC, RBAC_OF_NODES])
-def test_the_rights_of_the_manifests_are_the_files(manifest: str) -> None:
+def test_the_known_permissions_equal_those_in_the_manifests(manifest: str) -> None:
     documents = [each for each in yaml.safe_load_all((ROOT / manifest).read_text()) if each]
     rules = [rule for each in documents if each["kind"] == "ClusterRole" for rule in each["rules"]]
     given = {
@@ -360,5 +362,5 @@ def test_each_failure_is_counted_once(error: Failure, reason: str) -> None:
     assert value_of(counted) == before + 1
 
 
-def test_the_manifest_that_the_log_names_exists() -> None:
+def test_the_manifest_named_in_the_log_exists() -> None:
     assert (ROOT / RBAC).is_file()

@@ -42,10 +42,10 @@ async def test_equal_requests_share_a_source(parts: HubWorld, cloud: ScriptableC
     assert cloud.requests.count(verb="list", resource="services") == 1
 
 
-async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(
+async def test_a_source_uses_a_new_token_of_its_identity_when_the_old_one_expires(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """Projected tokens live an hour, and their pods' watches for longer: the source outlives the token."""
+    """Projected tokens expire after an hour, before their pods' watches end, so a source outlives its token."""
     user = User("system:serviceaccount:kube-system:coredns")
     cloud.access.tokens |= {"old": user, "new": user}
     cloud.store.create(service("web"))
@@ -78,7 +78,9 @@ async def test_an_expired_token_ends_no_watch_of_another_pod(parts: HubWorld, cl
 # -- views ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rules_edit_changes_a_view_under_its_watch(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_an_edit_of_the_rules_changes_a_view_during_its_watch(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     source = await parts.source()
@@ -98,7 +100,7 @@ async def test_a_rules_edit_changes_a_view_under_its_watch(parts: HubWorld, clou
 async def test_a_request_from_before_an_edit_of_the_rules_does_not_undo_the_edit(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """The request was routed by the old rules, and takes its view when the new ones are in force."""
+    """The request was routed by the old rules, and gets its view when the new ones are in force."""
     cloud.store.create(cloud_service("lb"))
     source = await parts.source()
     watched = await source.view(KEY, 1)
@@ -131,7 +133,7 @@ async def test_bookmarks_are_sent_to_watches_that_asked_for_them(parts: HubWorld
     asked.end()
 
 
-# -- the end -------------------------------------------------------------------------------------------------------
+# -- the end of a source -------------------------------------------------------------------------------------------
 
 
 async def test_an_unused_source_stops(parts: HubWorld, clock: Clock) -> None:
@@ -147,10 +149,10 @@ async def test_an_unused_source_stops(parts: HubWorld, clock: Clock) -> None:
     assert parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH) is not source
 
 
-async def test_a_source_stays_until_the_cloud_has_passed_its_former_versions(
+async def test_a_source_stays_open_until_a_restored_cloud_has_passed_its_versions(
     parts: HubWorld, cloud: ScriptableCloud, clock: Clock
 ) -> None:
-    """The next one would begin where the restored cloud is, and take a client of the former history for one of now."""
+    """A new source would start at the restored cloud's version, and could not detect a client of the former history."""
     cloud.store.create(service("web"))
     source = await parts.source()
     source.store.given_version = cloud.store.version + 1
@@ -163,10 +165,10 @@ async def test_a_source_stays_until_the_cloud_has_passed_its_former_versions(
         assert (source in parts.sources) == (past < 2)
 
 
-async def test_no_source_begins_at_a_version_of_a_former_history(
+async def test_no_source_starts_at_a_version_from_before_a_restore(
     parts: HubWorld, cloud: ScriptableCloud, clock: Clock
 ) -> None:
-    """A restored cloud has other objects at that version. The source that gave it may be gone."""
+    """The restored cloud has other objects at that version, and the source that issued it may be closed."""
     source = await parts.source()
     version = source.store.version
     clock.now += 301
@@ -183,7 +185,7 @@ async def test_no_source_begins_at_a_version_of_a_former_history(
     ) == (version, True)
 
 
-async def test_an_edit_knows_the_versions_given_by_a_stopped_source(parts: HubWorld, clock: Clock) -> None:
+async def test_an_edit_includes_versions_issued_by_a_stopped_source(parts: HubWorld, clock: Clock) -> None:
     parts.set_rules(DISCARDING)
     source = await parts.source()
     await source.view(KEY, 1)
@@ -197,7 +199,7 @@ async def test_an_edit_knows_the_versions_given_by_a_stopped_source(parts: HubWo
     assert parts.edit.versions == {"services": version}
 
 
-async def test_a_source_in_use_stays(parts: HubWorld, clock: Clock) -> None:
+async def test_a_source_in_use_is_not_stopped(parts: HubWorld, clock: Clock) -> None:
     source = await parts.source()
     with source.in_use():
         clock.now += 1000
@@ -232,21 +234,21 @@ async def test_closing_ends_watches_cleanly(parts: HubWorld) -> None:
     assert list(parts.sources) == []
 
 
-async def test_without_a_source_no_version_was_given(parts: HubWorld) -> None:
-    """A view may ask for the versions of its resource as the last source of it closes."""
+async def test_a_resource_without_sources_has_no_issued_version(parts: HubWorld) -> None:
+    """A view may ask for the issued versions of its resource while the resource's last source closes."""
     source = await parts.source()
     parts.sources.close()
     assert source.given_by_others() == 0
 
 
-async def test_a_lasting_source_is_never_idle(parts: HubWorld) -> None:
+async def test_a_permanent_source_is_never_idle(parts: HubWorld) -> None:
     assert parts.sources.lasting(SERVICES_LIST_WATCH).users == 1
 
 
-async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselves(
+async def test_a_restore_detected_by_one_source_makes_all_verify_their_history(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """Sources of another version space are not listed anew: an aggregated API has an etcd of its own."""
+    """Sources of another version space, such as an aggregated API with its own etcd, are not listed again."""
 
     async def watches(source: Source, count: int) -> None:
         await until(lambda: source.reflector.watches == count)
@@ -259,10 +261,10 @@ async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselve
     assert [each.reflector.lists for each in sources] == [2, 1]
 
 
-async def test_an_unproved_source_is_not_shown_after_a_replaced_cluster(
+async def test_an_unverified_source_is_not_served_after_the_cluster_was_replaced(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Objects of a replaced cluster were shown for a minute, and through an outage that fell into it."""
+    """Objects of a replaced cluster were once served for a minute, and throughout an outage that started within it."""
     found, other = [await parts.source(each) for each in (SERVICES_LIST_WATCH, NODES)]
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="nodes"))
     found.reflector.disprove()
@@ -275,10 +277,10 @@ async def test_an_unproved_source_is_not_shown_after_a_replaced_cluster(
     assert other.reflector.lists == 1
 
 
-async def test_versions_given_by_former_rules_end_at_the_version_of_a_restored_cloud(
+async def test_bounds_of_former_rules_are_capped_at_the_version_of_a_restored_cloud(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """A restored cloud is at an older version. Relayed watches of it once got 410 for long."""
+    """A restored cloud has a lower version; relayed watches were once 410 for a long time."""
     parts.set_rules(DISCARDING)
     source = await parts.source()
     await source.view(KEY, 1)

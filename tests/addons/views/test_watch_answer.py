@@ -1,4 +1,4 @@
-"""The answer to a watch of a view, and what people observe of its events."""
+"""The response to a watch of a view, and the observation of its events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ ZERO = f"{SERVICES}?resourceVersion=0"
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_watchlist_ends_its_initial_events_with_a_bookmark(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     watch_list = (
         "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     )
@@ -47,7 +49,7 @@ async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubWorld, clou
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_of_a_table_is_filtered(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_table_watch_is_filtered(parts: HubWorld, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     target = f"{SERVICES}?watch=true&resourceVersion=0"
     table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -62,11 +64,11 @@ async def test_a_watch_of_a_table_is_filtered(parts: HubWorld, cloud: Scriptable
     assert {each.accept.partition(",")[0] for each in asked} == {protobuf}, "kube-proxy's copy serves it"
 
 
-async def test_a_quiet_watch_keeps_nothing_of_its_last_events() -> None:
-    """A burst's bytes would stay in memory, once for each of hundreds of watches, until the next event."""
+async def test_a_quiet_watch_frees_its_last_events() -> None:
+    """Otherwise the bytes of a burst would stay in memory for each of hundreds of watches until the next event."""
 
     class Batch(list[bytes]):
-        """Events that can be weakly referenced."""
+        """A list of events that allows weak references."""
 
     batches = [Batch([b"event"])]
     gone = weakref.ref(batches[0])
@@ -85,7 +87,7 @@ async def test_a_quiet_watch_keeps_nothing_of_its_last_events() -> None:
 
 
 @pytest.mark.usefixtures("web")
-async def test_headers_come_before_the_first_event(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_headers_are_sent_before_the_first_event(parts: HubWorld, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={cloud.store.version}") as watch:
         assert watch.response.headers["Cache-Control"] == "no-cache, private"
@@ -107,7 +109,7 @@ async def test_a_watch_with_a_negative_timeout_is_empty(parts: HubWorld) -> None
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(
+async def test_a_watch_ends_at_its_timeout_with_a_last_bookmark(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     query = "watch=true&resourceVersion=0&timeoutSeconds=1&allowWatchBookmarks=true"
@@ -119,7 +121,7 @@ async def test_a_watch_ends_when_its_time_is_over_with_a_last_bookmark(
 
 @pytest.mark.usefixtures("web")
 async def test_an_error_is_the_last_event_of_a_watch(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """A kube-apiserver sends nothing after it: what follows would tell a client whose watch failed that it goes on."""
+    """kube-apiserver sends nothing after it; a later event would tell the client that its failed watch continues."""
     query = "watch=true&resourceVersion=0&allowWatchBookmarks=true"
     async with parts.watch(f"{SERVICES}?{query}") as watch:
         assert [frame.type for frame in [await watch.next() for _ in range(3)]] == [
@@ -145,13 +147,11 @@ async def test_open_watches_are_counted(parts: HubWorld) -> None:
     await until(lambda: value_of(gauge) == before)
 
 
-# -- when the cloud is away ----------------------------------------------------------------------------------------
+# -- outages -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_view_serves_lists_and_watches_while_the_cloud_is_away(
-    parts: HubWorld, cloud: ScriptableCloud
-) -> None:
+async def test_a_view_serves_lists_and_watches_offline(parts: HubWorld, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
         await watch.event()
@@ -165,7 +165,7 @@ async def test_a_view_serves_lists_and_watches_while_the_cloud_is_away(
         assert await watch.event() == ("ADDED", "new")
 
 
-async def test_a_list_that_was_never_read_is_503(
+async def test_a_list_that_was_never_cached_is_503_offline(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts.serving, "_wait", 0.05)
@@ -176,7 +176,7 @@ async def test_a_list_that_was_never_read_is_503(
 
 @pytest.mark.parametrize("target", [SERVICES, "/api/v1/namespaces/default/secrets"])
 @pytest.mark.parametrize(("why", "code"), [("right", 403), ("account", 401)])
-async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
+async def test_a_watch_ends_when_its_clients_permission_is_revoked(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, target: str, why: str, code: int
 ) -> None:
     monkeypatch.setattr(watch_answer, "CHECK_INTERVAL", (0.01, 0.02))
@@ -194,10 +194,10 @@ async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
             await watch.next()
 
 
-async def test_a_list_is_refused_as_soon_as_its_right_is_revoked(
+async def test_a_list_is_refused_as_soon_as_its_permission_is_revoked(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the hub has a copy of its own for this identity, which the cloud goes on filling."""
+    """This holds even if the hub has a copy for this identity that the cloud still updates."""
     monkeypatch.setattr(reviews, "REMEMBER", 0.0)
     secrets = "/api/v1/namespaces/default/secrets?resourceVersion=0"
     cloud.access.tokens["pod"] = User("pod")
@@ -228,7 +228,7 @@ async def test_sent_and_hidden_events_are_observed_while_a_watch_is_open(
     assert len(seen) == 2, "nobody watches now"
 
 
-def test_each_filter_tallies_its_own_outcomes() -> None:
+def test_each_filter_counts_its_own_outcomes() -> None:
     reasons: dict[Why, int] = {
         (("first", dropped("gone")),): 2,
         (("first", kept("fine")), ("second", changed("moved"))): 3,
@@ -240,7 +240,7 @@ def test_each_filter_tallies_its_own_outcomes() -> None:
     ]
 
 
-def test_one_object_is_tallied_by_the_filters_that_changed_it() -> None:
+def test_an_object_is_counted_by_each_filter_that_changed_it() -> None:
     assert tallies_of_one((("first", kept("fine")), ("second", dropped("empty")))) == (
         Tally("second", 0, 0, 1, ("empty",)),
     )

@@ -1,4 +1,4 @@
-"""The official Python client: it lists, watches from the version of the list, and lists again after a 410."""
+"""The official Python client: it lists, watches from the list's version, and lists again after a 410."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ def follow(api: client.CoreV1Api, namespace: str, version: str) -> None:
             api.list_namespaced_service, namespace, resource_version=version, allow_watch_bookmarks=True
         )
         for event in stream:
-            # Bookmarks come as they are on the wire.
+            # Bookmarks are returned undecoded.
             meta = event["raw_object"]["metadata"]
             version = meta["resourceVersion"]
             if event["type"] != "BOOKMARK":

@@ -28,7 +28,7 @@ class Cloud:
     caller: Caller
 
     async def make_namespace(self) -> str:
-        """A new namespace, by name."""
+        """Create a new namespace; return its name."""
         name = f"contract-{next(_numbers)}"
         await self.caller.post("/api/v1/namespaces", {"metadata": {"name": name}})
         return name
@@ -37,12 +37,12 @@ class Cloud:
 THINGS = Resource(
     "contract.example.com", "v1", "things", "Thing", Trait.CUSTOM | Trait.STATUS | Trait.PUT_NEEDS_VERSION
 )
-"""A custom resource that no other test uses. Its watch cache begins when it is installed, long after version 1."""
+"""A custom resource that no other test uses. Its watch cache starts at its installation, long after version 1."""
 
 
 @pytest.fixture(params=["scriptable", pytest.param("real", marks=pytest.mark.real)])
 def real(request: pytest.FixtureRequest) -> RealCloud | None:
-    """The real cloud, or None for the scriptable one. It is started here, and not in the loop of a test."""
+    """Start the real cloud, outside a test's event loop; None for the scriptable one."""
     if request.param == "scriptable":
         return None
     found: RealCloud = request.getfixturevalue("real_cloud")
@@ -74,13 +74,13 @@ async def namespace(cloud: Cloud) -> str:
 
 @pytest.fixture
 def config_maps(namespace: str) -> str:
-    """The path of the namespace's ConfigMaps: the plainest objects there are."""
+    """Return the path of the namespace's ConfigMaps, the simplest kind of objects."""
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
 @pytest.fixture
 async def things(cloud: Cloud, namespace: str) -> str:
-    """The path of a custom resource, installed where it is not there yet."""
+    """Return the path of a custom resource, installed if missing."""
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     name = THINGS.group_resource
     served = await cloud.caller.send("GET", f"/apis/{THINGS.api_version}")
@@ -91,7 +91,7 @@ async def things(cloud: Cloud, namespace: str) -> str:
                 pass
     path = f"/apis/{THINGS.api_version}/namespaces/{namespace}/{THINGS.name}"
     for _ in range(100):
-        # Established is set a moment before the path is served, and no notification follows.
+        # Established is set shortly before the path is served, without a further notification.
         if (await cloud.caller.send("GET", path)).status == 200:
             return path
         await asyncio.sleep(0.05)

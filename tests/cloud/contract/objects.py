@@ -1,4 +1,4 @@
-"""Objects that the contract tests write, and the parts of answers that they compare."""
+"""Objects that the contract tests write, and the parts of responses that they compare."""
 
 from __future__ import annotations
 
@@ -24,5 +24,6 @@ def summary(event: Json) -> tuple[str, str]:
 
 
 async def settle(caller: Caller, path: str, written: Json) -> None:
-    """Wait until the server's watch cache has a write: a read with version 0 may be older, one at its version not."""
+    """Wait until the server's watch cache has a write: a read at version 0 may be older, one at the write's version may
+    not."""
     await caller.get(path, resourceVersion=str(version(written)), resourceVersionMatch="NotOlderThan")

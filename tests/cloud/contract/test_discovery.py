@@ -1,4 +1,4 @@
-"""The server's description of itself."""
+"""Discovery: the server's version, groups and resources."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from tests.cloud.caller import Caller
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health(caller: Caller, path: str) -> None:
+async def test_health_endpoints_are_ok(caller: Caller, path: str) -> None:
     reply = await caller.send("GET", path)
     assert (reply.status, reply.body) == (200, b"ok")
     assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
-async def test_version(caller: Caller) -> None:
+async def test_the_version_of_the_server_is_served(caller: Caller) -> None:
     answer = await caller.get("/version")
     assert (answer["major"], answer["minor"]) == ("1", "36")
     assert answer["gitVersion"].startswith("v1.36.")
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-async def test_the_core_group(caller: Caller, slash: str) -> None:
+async def test_the_core_group_has_version_v1(caller: Caller, slash: str) -> None:
     assert (await caller.get(f"/api{slash}"))["versions"] == ["v1"]
     answer = await caller.get(f"/api/v1{slash}")
     assert (answer["kind"], answer["groupVersion"]) == ("APIResourceList", "v1")
@@ -51,6 +51,6 @@ async def test_a_custom_resource_is_discovered(caller: Caller, things: str) -> N
     assert {resource["name"] for resource in answer["resources"]} == {"things", "things/status"}
 
 
-async def test_the_version_in_an_unknown_form_is_406(caller: Caller) -> None:
+async def test_the_version_in_an_unknown_media_type_is_406(caller: Caller) -> None:
     reply = await caller.send("GET", "/version", headers={"Accept": "application/foo"})
     assert (reply.status, reply.json()["reason"]) == (406, "NotAcceptable")

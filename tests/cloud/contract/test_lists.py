@@ -14,7 +14,7 @@ from tests.cloud.contract.objects import config_map, names, settle, version
 
 @pytest.fixture
 async def four(caller: Caller, config_maps: str) -> str:
-    """Four ConfigMaps c1 … c4 with labels n=1 … 4, two with odd=true; a real server may add its own."""
+    """Create four ConfigMaps c1 … c4 with labels n=1 … 4, two with odd=true; a real server may add its own."""
     for number in (3, 1, 4, 2):
         labels = {"n": str(number), "ours": ""} | ({"odd": "true"} if number % 2 else {})
         written = await caller.post(config_maps, config_map(f"c{number}", labels))
@@ -30,7 +30,7 @@ async def test_a_list_has_kind_version_and_sorted_items(caller: Caller, four: st
     assert all("kind" not in item and "apiVersion" not in item for item in answer["items"])
 
 
-async def test_a_body_of_a_list_is_ignored(caller: Caller, four: str) -> None:
+async def test_the_body_of_a_list_request_is_ignored(caller: Caller, four: str) -> None:
     answer = await caller.send("GET", four, query={"labelSelector": "ours"}, body={"kind": "Nonsense"})
     assert names(answer.json()) == ["c1", "c2", "c3", "c4"]
 
@@ -40,7 +40,7 @@ async def test_items_of_custom_resources_have_kind_and_version(caller: Caller, t
     await caller.post(things, thing)
     answer = await caller.get(things)
     assert (answer["kind"], answer["items"][0]["kind"]) == ("ThingList", "Thing")
-    # Their fields are sorted; built-in kinds' fields begin with the kind.
+    # The fields of custom resources are sorted; those of built-in kinds begin with the kind.
     assert [*answer["items"][0]][:2] == ["apiVersion", "kind"]
     assert [*(await caller.get(f"{things}/t"))][:2] == ["apiVersion", "kind"]
     async with caller.watch(things, resourceVersion="0") as stream:
@@ -54,7 +54,7 @@ async def test_a_list_of_all_namespaces_is_in_the_order_of_namespaces(caller: Ca
     assert f"{four.split('/')[4]}/c1" in keys
 
 
-async def test_nothing_is_an_empty_list(caller: Caller, config_maps: str) -> None:
+async def test_an_empty_collection_is_an_empty_list(caller: Caller, config_maps: str) -> None:
     assert (await caller.get(config_maps, labelSelector="none"))["items"] == []
     assert (await caller.get("/api/v1/namespaces/never-made/configmaps"))["items"] == []
 
@@ -77,7 +77,9 @@ async def test_nothing_is_an_empty_list(caller: Caller, config_maps: str) -> Non
         ("ours", "metadata.namespace=elsewhere", []),
     ],
 )
-async def test_selectors(caller: Caller, four: str, labels: str, fields: str, expected: list[str]) -> None:
+async def test_label_and_field_selectors_select_objects(
+    caller: Caller, four: str, labels: str, fields: str, expected: list[str]
+) -> None:
     assert names(await caller.get(four, labelSelector=labels, fieldSelector=fields)) == expected
 
 
@@ -90,7 +92,7 @@ async def test_selectors(caller: Caller, four: str, labels: str, fields: str, ex
         ("spec.type!=LoadBalancer,spec.clusterIP!=None", ["plain"]),
     ],
 )
-async def test_selectors_of_services(
+async def test_services_are_selected_by_their_fields(
     caller: Caller, namespace: str, selector: str, expected: list[str]
 ) -> None:
     services = f"/api/v1/namespaces/{namespace}/services"
@@ -104,9 +106,9 @@ async def test_selectors_of_services(
     assert names(await caller.get(services, fieldSelector=selector)) == expected
 
 
-async def test_field_selectors_of_pods_secrets_and_nodes(caller: Caller, namespace: str) -> None:
+async def test_pods_secrets_and_nodes_are_selected_by_their_fields(caller: Caller, namespace: str) -> None:
     pods, secrets = f"/api/v1/namespaces/{namespace}/pods", f"/api/v1/namespaces/{namespace}/secrets"
-    # A real cluster's controllers make it; without them a pod is refused.
+    # Controllers create it in a real cluster; a pod is refused without it.
     await caller.post(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
     for name, node in (("here", "edge-here"), ("nowhere", "")):
         spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": node}
@@ -121,7 +123,7 @@ async def test_field_selectors_of_pods_secrets_and_nodes(caller: Caller, namespa
     await caller.delete(f"/api/v1/nodes/{namespace}")
 
 
-async def test_pages_show_the_state_at_the_first(caller: Caller, four: str) -> None:
+async def test_all_pages_show_the_state_at_the_first_page(caller: Caller, four: str) -> None:
     first = await caller.get(four, limit="2", labelSelector="ours")
     await caller.post(four, config_map("c25", {"ours": ""}))
     await caller.delete(f"{four}/c3")
@@ -141,7 +143,7 @@ async def test_a_contract_page_without_selectors_has_a_remaining_count(caller: C
     assert "remainingItemCount" not in page["metadata"]
 
 
-async def test_a_limit_that_is_not_reached_makes_no_page(caller: Caller, four: str) -> None:
+async def test_a_list_below_its_limit_has_no_continue_token(caller: Caller, four: str) -> None:
     answer = await caller.get(four, limit="50", labelSelector="ours")
     assert (len(answer["items"]), "continue" in answer["metadata"]) == (4, False)
     answer = await caller.get(four, limit="-1", labelSelector="ours")
@@ -153,11 +155,11 @@ async def test_version_0_ignores_the_limit(caller: Caller, four: str) -> None:
     assert names(answer) == ["c1", "c2", "c3", "c4"]
 
 
-async def test_versions_of_lists(caller: Caller, four: str) -> None:
+async def test_the_resource_version_options_of_lists(caller: Caller, four: str) -> None:
     before = str(version(await caller.get(four)))
     await caller.delete(f"{four}/c1")
     after = str(version(await caller.get(four)))
-    # A server may answer from a copy that is older than the deletion, but none that has once been as new.
+    # A server may serve a cache older than the deletion, but no cache that was once newer.
     newest = await caller.get(
         four, resourceVersionMatch="NotOlderThan", resourceVersion=after, labelSelector="ours"
     )
@@ -172,13 +174,13 @@ async def test_versions_of_lists(caller: Caller, four: str) -> None:
     assert (names(legacy), str(version(legacy))) == (["c1", "c2", "c3"], before)
 
 
-async def test_a_get_is_not_older_than_asked(caller: Caller, four: str) -> None:
+async def test_a_get_is_not_older_than_the_requested_version(caller: Caller, four: str) -> None:
     value = await caller.get(f"{four}/c1")
     for asked in ("", "0", value["metadata"]["resourceVersion"]):
         assert await caller.get(f"{four}/c1", resourceVersion=asked) == value
 
 
-async def test_metadata_alone(caller: Caller, four: str) -> None:
+async def test_a_metadata_list_has_metadata_only(caller: Caller, four: str) -> None:
     partial = "application/json;as={};v=v1;g=meta.k8s.io"
     answer = await caller.send(
         "GET", f"{four}/c1", headers={"Accept": partial.format("PartialObjectMetadata")}
@@ -194,7 +196,9 @@ async def test_metadata_alone(caller: Caller, four: str) -> None:
     assert {item["kind"] for item in value["items"]} == {"PartialObjectMetadata"}
 
 
-async def test_large_lists_are_packed_for_clients_that_accept_gzip(caller: Caller, config_maps: str) -> None:
+async def test_large_lists_are_compressed_for_clients_that_accept_gzip(
+    caller: Caller, config_maps: str
+) -> None:
     await caller.post(config_maps, config_map("large", text="x" * 200_000))
     packed = await caller.send("GET", config_maps, headers={"Accept-Encoding": "gzip"})
     plain = await caller.send("GET", config_maps, headers={"Accept-Encoding": "identity"})

@@ -1,4 +1,4 @@
-"""The same in protobuf: envelopes, lists, pages, frames, bookmarks and errors, read by the product's codec."""
+"""Responses in protobuf: envelopes, lists, pages, frames, bookmarks and errors, read by the product's codec."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decoded(api_version: str, kind: str, raw: bytes) -> ApiObject:
 
 @pytest.fixture
 async def slices(caller: Caller, namespace: str) -> str:
-    """The path of three EndpointSlices, one without endpoints."""
+    """Return the path of three EndpointSlices, one without endpoints."""
     path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
     for number in range(3):
         endpoints = [
@@ -46,7 +46,7 @@ async def slices(caller: Caller, namespace: str) -> str:
     return path
 
 
-async def test_a_list(caller: Caller, slices: str) -> None:
+async def test_a_protobuf_list_is_decoded(caller: Caller, slices: str) -> None:
     reply = await caller.send("GET", slices, headers=ACCEPT)
     assert reply.headers["Content-Type"] == PROTOBUF
     page = CODEC.decode_list(reply.body)
@@ -73,7 +73,7 @@ async def test_a_list(caller: Caller, slices: str) -> None:
         assert value.fields.children("ports")[0].number("port") == 80
 
 
-async def test_pages(caller: Caller, slices: str) -> None:
+async def test_protobuf_lists_are_paged(caller: Caller, slices: str) -> None:
     reply = await caller.send("GET", slices, headers=ACCEPT, query={"limit": "2"})
     first = CODEC.decode_list(reply.body)
     assert (len(first.items), first.remaining) == (2, 1)
@@ -83,14 +83,14 @@ async def test_pages(caller: Caller, slices: str) -> None:
     assert (second.version, second.continue_token) == (first.version, "")
 
 
-async def test_one_object(caller: Caller, slices: str) -> None:
+async def test_a_protobuf_object_is_decoded(caller: Caller, slices: str) -> None:
     reply = await caller.send("GET", f"{slices}/slice-1", headers=ACCEPT)
     api_version, kind, raw = CODEC.decode_single(reply.body)
     assert (api_version, kind) == ("discovery.k8s.io/v1", "EndpointSlice")
     assert decoded(api_version, kind, raw).fields.children("endpoints")[0].text("nodeName") == "n0"
 
 
-async def test_metadata_alone(caller: Caller, slices: str) -> None:
+async def test_protobuf_metadata_is_decoded(caller: Caller, slices: str) -> None:
     accept = {"Accept": f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
     reply = await caller.send("GET", f"{slices}/slice-1", headers=accept)
     api_version, kind, raw = CODEC.decode_single(reply.body)
@@ -104,7 +104,7 @@ async def test_metadata_alone(caller: Caller, slices: str) -> None:
     )
 
 
-async def test_a_watch(caller: Caller, slices: str) -> None:
+async def test_a_protobuf_watch_is_decoded(caller: Caller, slices: str) -> None:
     asked = {
         "sendInitialEvents": "true",
         "resourceVersionMatch": "NotOlderThan",
@@ -126,7 +126,7 @@ async def test_a_watch(caller: Caller, slices: str) -> None:
     assert CODEC.peek(frames[3].raw).version > mark.version
 
 
-async def test_a_deletion(caller: Caller, slices: str) -> None:
+async def test_a_deletion_in_protobuf_is_decoded(caller: Caller, slices: str) -> None:
     uid = (await caller.get(f"{slices}/slice-1"))["metadata"]["uid"]
     reply = await caller.send("DELETE", f"{slices}/slice-1", headers=ACCEPT)
     assert (reply.status, reply.headers["Content-Type"]) == (200, PROTOBUF)
@@ -134,7 +134,7 @@ async def test_a_deletion(caller: Caller, slices: str) -> None:
     assert (status.text("status"), status.child("details").text("uid")) == ("Success", uid)
 
 
-async def test_tokens_are_understood_in_whatever_form_they_come(caller: Caller, namespace: str) -> None:
+async def test_token_requests_are_accepted_in_json_and_protobuf(caller: Caller, namespace: str) -> None:
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     await caller.post(accounts, {"metadata": {"name": "sa"}})
     accept = {"Accept": f"{PROTOBUF},application/json"}
@@ -145,7 +145,7 @@ async def test_tokens_are_understood_in_whatever_form_they_come(caller: Caller, 
     assert kind == "TokenRequest"
 
 
-async def test_errors(caller: Caller, slices: str) -> None:
+async def test_errors_in_protobuf_are_decoded(caller: Caller, slices: str) -> None:
     reply = await caller.send("GET", f"{slices}/none", headers=ACCEPT)
     assert (reply.status, reply.headers["Content-Type"]) == (404, PROTOBUF)
     api_version, kind, raw = CODEC.decode_single(reply.body)
@@ -186,8 +186,8 @@ async def test_protobuf_of_each_kind_is_decoded(
     assert [(name, one.fields.child("spec").text(name)) for name, _ in spec] == spec
 
 
-async def test_writes_in_protobuf(caller: Caller, namespace: str) -> None:
-    """kubelet's update of its Lease: the object that it read, with another holder."""
+async def test_an_object_is_updated_in_protobuf(caller: Caller, namespace: str) -> None:
+    """kubelet updates its Lease this way: the object that it got, with another holder."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     await caller.post(leases, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "old"}})
     body = (await caller.send("GET", f"{leases}/l", headers=ACCEPT)).body

@@ -1,4 +1,4 @@
-"""Requests that the server refuses: clients branch on status and reason, people read the message."""
+"""Requests that the server refuses: clients branch on status and reason, users read the message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_RESOURCE = "the server could not find the requested resource"
 
 @pytest.fixture
 async def existing(caller: Caller, config_maps: str) -> str:
-    """The path of a namespace's ConfigMaps, with one called "a"."""
+    """Return the path of a namespace's ConfigMaps, with one called "a"."""
     await caller.post(config_maps, config_map("a", k="v"))
     return config_maps
 
@@ -24,7 +24,7 @@ async def existing(caller: Caller, config_maps: str) -> str:
 async def refused(
     caller: Caller, code: int, reason: str, message: str, method: str, path: str, **more: Any
 ) -> None:
-    """Check that the request is refused with this code and reason, and a message that begins with `message`."""
+    """Check that the request is refused with this code and reason, and a message that starts with `message`."""
     reply = await caller.send(method, path, **more)
     status = reply.json()
     assert reply.status == code, status
@@ -50,7 +50,7 @@ async def refused(
         ("OPTIONS", "/a", 405, "MethodNotAllowed", NO_METHOD),
     ],
 )
-async def test_paths_and_methods(
+async def test_unknown_paths_are_404_and_wrong_methods_405(
     caller: Caller, existing: str, method: str, path: str, code: int, reason: str, message: str
 ) -> None:
     body: Any = {"metadata": {"name": "none"}} if method in {"PUT", "PATCH", "POST"} else None
@@ -72,14 +72,14 @@ async def test_paths_and_methods(
         ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405, "MethodNotAllowed", NO_METHOD),
     ],
 )
-async def test_paths_outside_a_namespace(
+async def test_methods_on_paths_without_a_namespace_are_refused(
     caller: Caller, method: str, path: str, code: int, reason: str, message: str
 ) -> None:
     await refused(caller, code, reason, message, method, path)
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/apis/none.example.com", "/apis/none.example.com/v1/things"])
-async def test_paths_of_no_api_are_text(caller: Caller, path: str) -> None:
+async def test_paths_outside_the_api_are_refused_in_plain_text(caller: Caller, path: str) -> None:
     reply = await caller.send("GET", path)
     assert (reply.status, reply.body.strip()) == (404, b"404 page not found")
     assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -114,7 +114,7 @@ async def test_a_head_is_refused_without_a_body(caller: Caller, existing: str) -
     ],
     ids=lambda value: str(value)[:24] if isinstance(value, (dict, bytes)) else "",
 )
-async def test_bodies_of_creates(
+async def test_malformed_bodies_of_creates_are_refused(
     caller: Caller, existing: str, body: Any, content_type: str, code: int, reason: str, message: str
 ) -> None:
     await refused(caller, code, reason, message, "POST", existing, body=body, content_type=content_type)
@@ -142,7 +142,7 @@ async def test_a_create_needs_its_namespace(caller: Caller) -> None:
         ),
     ],
 )
-async def test_bodies_of_updates(
+async def test_malformed_bodies_of_updates_are_refused(
     caller: Caller, existing: str, metadata: dict[str, str], code: int, reason: str, message: str
 ) -> None:
     await refused(caller, code, reason, message, "PUT", f"{existing}/a", body={"metadata": metadata})
@@ -161,7 +161,7 @@ async def test_bodies_of_updates(
         ({"metadata": {"resourceVersion": "1"}}, MERGE_PATCH, 409, "Conflict"),
     ],
 )
-async def test_patches(
+async def test_malformed_patches_are_refused(
     caller: Caller, existing: str, patch: Any, content_type: str, code: int, reason: str
 ) -> None:
     await refused(caller, code, reason, "", "PATCH", f"{existing}/a", body=patch, content_type=content_type)
@@ -186,7 +186,7 @@ async def test_patches(
     ],
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
 )
-async def test_queries(
+async def test_malformed_query_parameters_are_refused(
     caller: Caller, config_maps: str, query: dict[str, str], message: str, watch: str
 ) -> None:
     query = {**query, "watch": watch, "timeoutSeconds": query.get("timeoutSeconds", "1")}
@@ -204,7 +204,9 @@ async def test_kinds_with_selectable_fields_refuse_an_unknown_field(caller: Call
     ("asked", "why"),
     [("abc", "invalid syntax"), ("-1", "invalid syntax"), ("18446744073709551616", "value out of range")],
 )
-async def test_versions_that_are_none(caller: Caller, existing: str, asked: str, why: str) -> None:
+async def test_malformed_resource_versions_are_refused(
+    caller: Caller, existing: str, asked: str, why: str
+) -> None:
     number = 'Invalid value: "{0}": strconv.ParseUint: parsing "{0}": {1}'
     query, expected = {"resourceVersion": asked}, number.format(asked, why)
     message = f"invalid resource version: resourceVersion: {expected}"
@@ -216,7 +218,9 @@ async def test_versions_that_are_none(caller: Caller, existing: str, asked: str,
 
 
 @pytest.mark.parametrize(("asked", "match"), [("999999999", "NotOlderThan"), (str(2**64 - 1), "Exact")])
-async def test_versions_from_the_future(caller: Caller, existing: str, asked: str, match: str) -> None:
+async def test_future_resource_versions_are_refused(
+    caller: Caller, existing: str, asked: str, match: str
+) -> None:
     reply = await caller.send(
         "GET", existing, query={"resourceVersion": asked, "resourceVersionMatch": match}
     )
@@ -264,14 +268,14 @@ MATCH = OPTIONS + "resourceVersionMatch: "
         ),
     ],
 )
-async def test_options_that_do_not_go_together(
+async def test_incompatible_list_options_are_refused(
     caller: Caller, config_maps: str, query: dict[str, str], message: str
 ) -> None:
     await refused(caller, 422, "Invalid", message, "GET", config_maps, query=query)
 
 
 @pytest.mark.parametrize("token", ["garbage", "eyJ2IjoibWV0YS5rOHMuaW8vdjMiLCJydiI6MSwic3RhcnQiOiJhIn0"])
-async def test_continue_tokens_that_are_none(caller: Caller, config_maps: str, token: str) -> None:
+async def test_malformed_continue_tokens_are_refused(caller: Caller, config_maps: str, token: str) -> None:
     query = {"continue": token, "limit": "1"}
     message = "invalid continue token: continue key is not valid"
     await refused(caller, 400, "BadRequest", message, "GET", config_maps, query=query)

@@ -1,4 +1,4 @@
-"""Watches: where they begin, their events and bookmarks, and how they end."""
+"""Watches: where they start, their events and bookmarks, and how they end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ END = {"k8s.io/initial-events-end": "true"}
 
 @pytest.fixture
 async def two(caller: Caller, config_maps: str) -> str:
-    """Two ConfigMaps, a and b, labelled "ours"."""
+    """Create two ConfigMaps, a and b, labelled "ours"."""
     for name in ("a", "b"):
         written = await caller.post(config_maps, config_map(name, {"ours": ""}))
     await settle(caller, config_maps, written)
@@ -52,7 +52,7 @@ async def test_a_watch_resumes_after_any_version(caller: Caller, two: str) -> No
 
 
 @pytest.mark.parametrize("start", ["", "0"])
-async def test_a_watch_without_a_version_begins_with_the_current_objects(
+async def test_a_watch_without_a_version_starts_with_the_current_objects(
     caller: Caller, two: str, start: str
 ) -> None:
     async with caller.watch(two, resourceVersion=start, labelSelector="ours") as stream:
@@ -61,7 +61,7 @@ async def test_a_watch_without_a_version_begins_with_the_current_objects(
         assert summary(await stream.next()) == ("DELETED", "a")
 
 
-async def test_a_watch_list_marks_the_end_of_the_initial_events(caller: Caller, two: str) -> None:
+async def test_a_watchlist_marks_the_end_of_the_initial_events(caller: Caller, two: str) -> None:
     async with caller.watch(two, labelSelector="ours", **WATCH_LIST) as stream:
         events = await stream.until("BOOKMARK")
         assert sorted(map(summary, events[:-1])) == [("ADDED", "a"), ("ADDED", "b")]
@@ -72,25 +72,25 @@ async def test_a_watch_list_marks_the_end_of_the_initial_events(caller: Caller, 
         assert summary(await stream.next()) == ("DELETED", "a")
 
 
-async def test_an_empty_watch_list_has_its_mark_too(caller: Caller, config_maps: str) -> None:
+async def test_an_empty_watchlist_has_a_marker_too(caller: Caller, config_maps: str) -> None:
     async with caller.watch(config_maps, fieldSelector="metadata.name=none", **WATCH_LIST) as stream:
         assert (await stream.next())["object"]["metadata"]["annotations"] == END
 
 
-async def test_a_watch_list_without_bookmarks_has_no_mark(caller: Caller, two: str) -> None:
+async def test_a_watchlist_without_bookmarks_has_no_marker(caller: Caller, two: str) -> None:
     asked = {**WATCH_LIST, "allowWatchBookmarks": "false", "labelSelector": "ours", "timeoutSeconds": "1"}
     async with caller.watch(two, **asked) as stream:
         assert sorted(map(summary, await stream.rest())) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_a_watch_list_may_decline_the_initial_events(caller: Caller, two: str) -> None:
+async def test_a_watchlist_may_decline_the_initial_events(caller: Caller, two: str) -> None:
     asked = {**WATCH_LIST, "sendInitialEvents": "false", "resourceVersion": await version_of(caller, two)}
     async with caller.watch(two, **asked) as stream:
         await caller.delete(f"{two}/a")
         assert summary(await stream.next()) == ("DELETED", "a")
 
 
-async def test_a_selector_makes_its_own_adds_and_deletes(caller: Caller, two: str) -> None:
+async def test_objects_that_enter_or_leave_a_selector_are_added_or_deleted(caller: Caller, two: str) -> None:
     start = await version_of(caller, two)
     async with caller.watch(two, resourceVersion=start, labelSelector="chosen=yes") as stream:
         await caller.patch(f"{two}/b", {"data": {"k": "unseen"}})
@@ -118,7 +118,9 @@ async def test_a_field_selector_watches_one_name(caller: Caller, two: str) -> No
 
 
 @pytest.mark.parametrize("path", ["/api/v1/watch/namespaces/{}/configmaps", "/api/v1/watch/configmaps"])
-async def test_the_old_watch_paths(caller: Caller, two: str, namespace: str, path: str) -> None:
+async def test_the_deprecated_watch_paths_are_served(
+    caller: Caller, two: str, namespace: str, path: str
+) -> None:
     start = await version_of(caller, two)
     async with caller.watch(path.format(namespace), resourceVersion=start) as stream:
         await caller.delete(f"{two}/a")
@@ -139,7 +141,7 @@ async def test_a_watch_ends_at_its_timeout_after_a_bookmark(caller: Caller, two:
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_a_watch_with_a_negative_timeout_ends_at_once(caller: Caller, two: str, version: str) -> None:
-    """Before it ends, a real server may have sent a part of the state, or etcd's time-out."""
+    """A real server may first send a part of the state, or etcd's time-out."""
     async with caller.watch(two, resourceVersion=version, timeoutSeconds="-1") as stream:
         assert {event["type"] for event in await stream.rest()} <= {"ADDED", "ERROR"}
 
@@ -153,14 +155,14 @@ async def test_a_version_that_is_too_old_is_an_error_event(caller: Caller, thing
     assert status["message"].startswith("too old resource version: 1 (")
 
 
-async def test_a_version_from_the_future_is_silence(caller: Caller, two: str) -> None:
+async def test_a_watch_from_a_future_version_is_silent(caller: Caller, two: str) -> None:
     future = str(int(await version_of(caller, two)) + 10_000)
     async with caller.watch(two, resourceVersion=future, timeoutSeconds="1") as stream:
         await caller.delete(f"{two}/a")
         assert await stream.rest() == []
 
 
-async def test_a_watch_list_from_the_future_is_an_error_event(caller: Caller, two: str) -> None:
+async def test_a_watchlist_from_a_future_version_is_an_error_event(caller: Caller, two: str) -> None:
     future = str(int(await version_of(caller, two)) + 10_000)
     async with caller.watch(two, resourceVersion=future, **WATCH_LIST) as stream:
         events = await stream.rest()
@@ -169,7 +171,7 @@ async def test_a_watch_list_from_the_future_is_an_error_event(caller: Caller, tw
     assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
-async def test_a_watch_of_metadata(caller: Caller, two: str) -> None:
+async def test_a_metadata_watch_has_metadata_only(caller: Caller, two: str) -> None:
     accept = {"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
     async with caller.watch(two, accept, fieldSelector="metadata.name=a", **WATCH_LIST) as stream:
         added, mark = await stream.take(2)
@@ -181,8 +183,8 @@ async def test_a_watch_of_metadata(caller: Caller, two: str) -> None:
     )
 
 
-async def test_lists_and_watches_fit_together(caller: Caller, two: str) -> None:
-    """A reflector's contract: list, then watch from the list's version, and no event is missed or repeated."""
+async def test_a_watch_from_a_lists_version_misses_and_repeats_nothing(caller: Caller, two: str) -> None:
+    """A reflector relies on this: it lists, then watches from the list's version."""
     answer = await caller.get(two, labelSelector="ours")
     await caller.post(two, config_map("c", {"ours": ""}))
     async with caller.watch(two, resourceVersion=str(version(answer)), labelSelector="ours") as stream:

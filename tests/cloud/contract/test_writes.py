@@ -1,4 +1,4 @@
-"""Create, update, patch and delete: the stored objects, the answers, and conflicts."""
+"""Create, update, patch and delete: the stored objects, the responses, and conflicts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_server_fields_ignore_the_clients_values(caller: Caller, config_ma
     assert created["metadata"]["creationTimestamp"] > "2002"
 
 
-async def test_a_name_is_used_once(caller: Caller, config_maps: str) -> None:
+async def test_a_second_create_of_a_name_is_a_conflict(caller: Caller, config_maps: str) -> None:
     await caller.post(config_maps, config_map("a"))
     reply = await caller.send("POST", config_maps, body=config_map("a"))
     status = reply.json()
@@ -53,7 +53,7 @@ async def test_a_name_is_used_once(caller: Caller, config_maps: str) -> None:
     assert status["details"] == {"name": "a", "kind": "configmaps"}
 
 
-async def test_update_replaces(caller: Caller, config_maps: str) -> None:
+async def test_update_replaces_the_object(caller: Caller, config_maps: str) -> None:
     created = await caller.post(config_maps, config_map("a", {"x": "1"}, k="v"))
     updated = await caller.put(f"{config_maps}/a", {**created, "data": {"other": "w"}})
     assert updated["data"] == {"other": "w"}
@@ -93,7 +93,7 @@ async def test_update_that_changes_nothing_makes_no_version(caller: Caller, conf
     assert version(await caller.patch(f"{config_maps}/a", patch)) == version(created)
 
 
-async def test_some_kinds_are_made_by_their_first_update(caller: Caller, namespace: str) -> None:
+async def test_some_kinds_are_created_by_an_update(caller: Caller, namespace: str) -> None:
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "h"}}
     reply = await caller.send("PUT", f"{leases}/l", body=lease)
@@ -116,7 +116,7 @@ async def test_some_kinds_are_made_by_their_first_update(caller: Caller, namespa
     ],
     ids=["merge", "strategic", "json"],
 )
-async def test_patch_changes_a_part(
+async def test_patch_changes_only_the_named_fields(
     caller: Caller, config_maps: str, content_type: str, patch: object, data: dict[str, str]
 ) -> None:
     created = await caller.post(config_maps, config_map("a", a="1", b="2"))
@@ -133,7 +133,7 @@ async def test_patch_with_an_old_version_is_a_conflict(caller: Caller, config_ma
     assert (reply.status, reply.json()["reason"]) == (409, "Conflict")
 
 
-async def test_strategic_merge_knows_the_keys_of_a_node(caller: Caller, namespace: str) -> None:
+async def test_strategic_merge_uses_the_merge_keys_of_a_node(caller: Caller, namespace: str) -> None:
     node = {"metadata": {"name": namespace}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}}
     await caller.post("/api/v1/nodes", node)
     conditions = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
@@ -182,7 +182,7 @@ async def test_the_status_of_a_custom_resource_has_its_own_path(caller: Caller, 
     assert (await caller.get(f"{things}/t/status")) == patched
 
 
-async def test_delete_answers_a_status(caller: Caller, config_maps: str) -> None:
+async def test_delete_returns_a_status(caller: Caller, config_maps: str) -> None:
     created = await caller.post(config_maps, config_map("a"))
     answer = await caller.delete(f"{config_maps}/a")
     assert (answer["kind"], answer["status"]) == ("Status", "Success")
@@ -190,13 +190,13 @@ async def test_delete_answers_a_status(caller: Caller, config_maps: str) -> None
     assert (await caller.send("GET", f"{config_maps}/a")).status == 404
 
 
-async def test_delete_of_a_service_answers_the_service(caller: Caller, namespace: str) -> None:
+async def test_delete_of_a_service_returns_the_service(caller: Caller, namespace: str) -> None:
     services = f"/api/v1/namespaces/{namespace}/services"
     await caller.post(services, {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}})
     assert (await caller.delete(f"{services}/s"))["kind"] == "Service"
 
 
-async def test_events_are_the_same_in_both_groups(caller: Caller, namespace: str) -> None:
+async def test_an_event_is_served_in_both_api_groups(caller: Caller, namespace: str) -> None:
     core, new = (
         f"/api/v1/namespaces/{namespace}/events",
         f"/apis/events.k8s.io/v1/namespaces/{namespace}/events",
@@ -218,7 +218,7 @@ async def test_events_are_the_same_in_both_groups(caller: Caller, namespace: str
     assert names(await caller.get(new, fieldSelector="regarding.name=other")) == []
 
 
-async def test_questions_about_oneself(caller: Caller) -> None:
+async def test_self_subject_reviews_are_answered(caller: Caller) -> None:
     review = await caller.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
     assert review["status"]["userInfo"]["username"]
     question = {"spec": {"resourceAttributes": {"verb": "list", "resource": "pods"}}}

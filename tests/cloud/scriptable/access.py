@@ -1,4 +1,4 @@
-"""Authenticates and authorizes callers, by tables that a test fills."""
+"""Authentication and authorization of callers, by tables that a test fills."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ type Allow = Callable[[RequestInfo], bool]
 
 
 class Access:
-    """`tokens` and `certificates` (by common name) say who a caller is, `allowed` (by user name) what it may do.
-
-    A user that is not in `allowed` may do everything. A token or certificate that is in no table is refused; a caller
-    with neither is anonymous, unless `anonymous` is False.
-    """
+    """The tables: `tokens` and `certificates` (by common name) authenticate a caller, `allowed` (by user name)
+    authorizes it. A user missing from `allowed` is permitted everything. A token or certificate in no table is refused;
+    a caller with neither is anonymous, unless `anonymous` is False."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, User] = {}
@@ -39,8 +37,8 @@ class Access:
         self.anonymous = True
 
     def authenticate(self, headers: Mapping[str, str], common_name: str) -> User:
-        """The caller; StatusError 401 for an unknown one. A token takes precedence over a certificate, as in a real
-        server."""
+        """Return the caller; StatusError 401 for an unknown one. A token takes precedence over a certificate, as in a
+        real server."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             user = self.tokens.get(token.strip())
@@ -57,7 +55,7 @@ class Access:
         return allow is None or allow(info)
 
     def authorize(self, user: User, info: RequestInfo) -> None:
-        """StatusError 403 unless the user may do this."""
+        """Raise StatusError 403 unless the user is permitted this request."""
         if self.may(user, info):
             return
         if info.type is None:

@@ -1,7 +1,5 @@
-"""Completes an object before it is stored: metadata, defaults, the owner of the status, generations.
-
-It does only what a hub's clients could distinguish from a real server; it does not validate specs.
-"""
+"""Completes an object before it is stored: metadata, defaults, the owner of the status, generations. It covers only
+what a hub's clients can distinguish from a real server; it does not validate specs."""
 
 from __future__ import annotations
 
@@ -16,24 +14,22 @@ from kube.json_type import Json
 from tests.cloud.scriptable.resources import Resource, Trait
 
 GENERATED_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""The characters of the endings of generated names: k8s.io/apimachinery/pkg/util/rand, no vowels so that no words
+"""The characters of generated name suffixes: k8s.io/apimachinery/pkg/util/rand, without vowels so that no words
 appear."""
 GENERATED_LENGTH = 5
 
 _SYSTEM_METADATA = ("uid", "creationTimestamp", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
-"""Fields of metadata that a client may not decide."""
+"""Fields of metadata that a client cannot set."""
 
 
 def now() -> str:
-    """The time as metav1.Time prints it."""
+    """Return the current time in the format of metav1.Time."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def as_created(resource: Resource, value: Json, namespace: str) -> Json:
-    """A new object as it will be stored, without its resourceVersion. `value` is not modified.
-
-    StatusError for a namespace that is not the request's.
-    """
+    """Return a new object in its stored form, without its resourceVersion. `value` is not modified. StatusError for a
+    namespace other than the request's."""
     created = copy.deepcopy(value)
     metadata = created["metadata"]
     for name in (*_SYSTEM_METADATA, "resourceVersion"):
@@ -53,7 +49,7 @@ def as_created(resource: Resource, value: Json, namespace: str) -> Json:
 
 
 def as_updated(resource: Resource, old: Json, value: Json, subresource: str) -> Json:
-    """`old` with the changes of `value` that the path of the write allows. Neither is modified."""
+    """Return `old` with the changes of `value` that the path of the write allows. Neither is modified."""
     updated = copy.deepcopy(value)
     before, metadata = old["metadata"], updated["metadata"]
     metadata["name"] = before["name"]
@@ -112,7 +108,7 @@ def _set_defaults(resource: Resource, value: Json) -> None:
 
 
 def _set_service_defaults(value: Json) -> None:
-    """Type and ports; addresses are the store's to give."""
+    """Set type and ports; the store assigns addresses."""
     spec = value.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
@@ -135,7 +131,7 @@ def check_uid(resource: Resource, old: Json, uid: str) -> None:
 
 
 def check_version(resource: Resource, old: Json, version: str, *, needed: bool) -> None:
-    """StatusError 409 when a write is of an older state, 422 when it does not say of which though it must."""
+    """Raise StatusError 409 for a write of an older state, 422 for one without its required version."""
     metadata = old["metadata"]
     if not version:
         if needed and Trait.PUT_NEEDS_VERSION in resource.traits:

@@ -17,7 +17,8 @@ _FORMATS = ("application/json", str(Encoding.PROTOBUF))
 
 
 def parse_object(resource: Resource, content_type: str, body: bytes) -> Json:
-    """The object in the body of a create or update, with apiVersion, kind and metadata; StatusError 400 or 415."""
+    """Return the object in the body of a create or update, with apiVersion, kind and metadata; StatusError 400 or
+    415."""
     value = _parse(
         content_type, body, f"the object provided is unrecognized (must be of type {resource.kind}): "
     )
@@ -47,7 +48,7 @@ def parse_patch(content_type: str, body: bytes) -> tuple[PatchType, Any]:
 
 
 def media_type(content_type: str) -> str:
-    """The media type without parameters; JSON if there is none."""
+    """Return the media type without parameters; JSON if there is none."""
     return content_type.partition(";")[0].strip() or "application/json"
 
 

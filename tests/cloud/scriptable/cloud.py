@@ -1,8 +1,6 @@
 """The test cloud as tests and the demo use it: `async with ScriptableCloud() as cloud: cloud.store.create({...})`.
-
-Unlike a real server it deletes pods and namespaces at once, does not validate specs, keeps no managedFields and knows
-no server-side apply.
-"""
+Unlike a real server it deletes pods and namespaces at once, does not validate specs, and supports neither managedFields
+nor server-side apply."""
 
 from __future__ import annotations
 
@@ -26,18 +24,16 @@ from tests.support.accepting import end_server
 
 LOOPBACK = "127.0.0.1"
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-"""The objects that exist from the beginning, as in a real cluster."""
+"""The objects that exist from the start, as in a real cluster."""
 FAREWELL = 0.01
-"""Seconds that open requests get to end by themselves when the cloud stops; a killed server gives none."""
+"""Seconds that open requests get to finish when the cloud stops; a killed server gives none."""
 
 
 class ScriptableCloud:
-    """An API server on a loopback port of its own. It may be stopped and started again: port and objects stay.
-
-    `store` holds the objects, `resources` what is served, `faults` misbehaves, `access` knows callers, `requests` is
-    the log, `watches` turns bookmark interval and timeout. With `tls` it serves HTTPS, and callers are
-    known by the common name of a certificate that the context verifies.
-    """
+    """An API server on its own loopback port. It may be stopped and started again: port and objects stay. `store` has
+    the objects, `resources` the served resources, `faults` the faults, `access` the callers, `requests` the log, and
+    `watches` the bookmark interval and timeout. With `tls` it serves HTTPS, and callers are identified by the common
+    name of a certificate that the context verifies."""
 
     def __init__(
         self,
@@ -65,7 +61,7 @@ class ScriptableCloud:
 
     @property
     def url(self) -> str:
-        """Return the URL where it listens, or will again; known after the first start."""
+        """Return the URL where it listens, or will listen again; known after the first start."""
         if not self._port:
             raise RuntimeError("the cloud was never started")
         return f"{'https' if self._tls else 'http'}://{LOOPBACK}:{self._port}"
@@ -99,6 +95,6 @@ class ScriptableCloud:
 def _request(
     message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]
 ) -> web.BaseRequest:
-    """A request whose body aiohttp does not limit: the API has its own limit, and its own answer beyond it."""
+    """Return a request whose body aiohttp does not limit: the API has its own limit and its own response beyond it."""
     loop = asyncio.get_running_loop()
     return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=0)

@@ -1,7 +1,5 @@
-"""Objects between the version they are stored in and the version they are asked in: Events.
-
-Source: pkg/apis/core/v1 and pkg/apis/events/v1 of Kubernetes.
-"""
+"""Conversion of Events between the stored version and the requested one. Source: pkg/apis/core/v1 and
+pkg/apis/events/v1 of Kubernetes."""
 
 from __future__ import annotations
 
@@ -29,12 +27,12 @@ def to_storage(resource: Resource, value: Json) -> Json:
 
 
 def from_storage(resource: Resource, value: Json) -> Json:
-    """A stored object as `resource`'s version shows it. It shares parts with `value`: do not change it."""
+    """Return a stored object in `resource`'s version. It shares parts with `value`: do not change it."""
     return _converted(resource, value, resource.api_version, stored=False)
 
 
 def stored_path(resource: Resource, field: str) -> str:
-    """The path of a selector's field in stored objects."""
+    """Return the path of a selector's field in stored objects."""
     if resource.kind == "Event":
         first, dot, rest = field.partition(".")
         for core, new in EVENT_FIELDS.items():

@@ -1,4 +1,4 @@
-"""The test cloud's description of itself: versions, groups and resources."""
+"""The test cloud's discovery: versions, groups and resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATUS_VERBS = ("get", "patch", "update")
 
 
 def discovery(table: ResourceTable, path: str) -> Json | None:
-    """The plain document at a discovery path, None when there is none."""
+    """Return the plain document at a discovery path, None if there is none."""
     match path.strip("/").split("/"):
         case ["version"]:
             return VERSION

@@ -1,8 +1,6 @@
-"""Misbehaviour on command: faults, and the requests that they affect.
-
-A test calls `cloud.faults.add(TornFrame(after=2), when=matching(resource="services"))`; the server looks up the
-matching rules. The store has backward resourceVersions and compaction: `cloud.store.restore`, `cloud.store.compact`.
-"""
+"""Faults on command, and the requests that they affect. A test calls `cloud.faults.add(TornFrame(after=2),
+when=matching(resource="services"))`; the server looks up the matching rules. Backward resourceVersions and compaction
+belong to the store: `cloud.store.restore`, `cloud.store.compact`."""
 
 from __future__ import annotations
 
@@ -14,19 +12,19 @@ from tests.cloud.scriptable.request_log import LoggedRequest, Predicate
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong with one request."""
+    """A failure of one request."""
 
 
-# -- any request -----------------------------------------------------------------------------------------------
+# -- any request ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse(Fault):
-    """Answer this Status instead. On a watch it is an HTTP error before the stream; `Refuse(410)` is HTTP 410."""
+    """Respond with this Status instead. On a watch it is an HTTP error before the stream; `Refuse(410)` is HTTP 410."""
 
     code: int
     reason: str = ""
-    """The Status' reason; "" takes the usual one of the code."""
+    """The Status' reason; "" for the code's usual one."""
     message: str = "refused on command"
     retry_after: int | None = None
     """Seconds, for the header and the Status; None for neither."""
@@ -34,27 +32,27 @@ class Refuse(Fault):
 
 @dataclass(frozen=True, slots=True)
 class Delay(Fault):
-    """Wait this many seconds, then answer as usual."""
+    """Wait this many seconds, then respond as usual."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Silence(Fault):
-    """Accept the request and never answer; ends when the rule is lifted, then with a lost connection."""
+    """Accept the request and never respond; when the rule is lifted, the connection is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect(Fault):
-    """Close the connection without an answer."""
+    """Close the connection without a response."""
 
 
-# -- requests with a complete answer ---------------------------------------------------------------------------
+# -- requests with a complete response -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class BodyFault(Fault):
-    """Something wrong with a body that comes with 200."""
+    """A fault in the body of a response with 200."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class MalformedBody(BodyFault):
     """Send half of the body as if it were complete: malformed in JSON and in protobuf."""
 
 
-# -- watches ---------------------------------------------------------------------------------------------------
+# -- watches -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +115,7 @@ def watches(request: LoggedRequest) -> bool:
 
 @dataclass(eq=False, slots=True)
 class Rule:
-    """A fault and the requests that it befalls."""
+    """A fault and the requests that it affects."""
 
     fault: Fault
     when: Predicate
@@ -126,11 +124,11 @@ class Rule:
     used: int = field(default=0, init=False)
     """The number of affected requests so far."""
     met: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when it has befallen one, for a test to wait on."""
+    """Set when it has affected a request, for a test to wait on."""
     lifted: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def lift(self) -> None:
-        """Apply to no more requests, and release held ones."""
+        """Affect no more requests, and release waiting ones."""
         self.left = 0
         self.lifted.set()
 
@@ -143,7 +141,7 @@ class Rule:
 
 
 class Faults:
-    """The rules in force, in the order in which they were added."""
+    """The active rules, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._rules: list[Rule] = []
@@ -155,13 +153,13 @@ class Faults:
         return rule
 
     def clear(self) -> None:
-        """Behave from now on."""
+        """Remove all rules."""
         for rule in self._rules:
             rule.lift()
         self._rules.clear()
 
     def take(self, request: LoggedRequest) -> list[Rule]:
-        """The rules that this request meets; each is used up by one."""
+        """Return the rules that affect this request, and use up one request of each."""
         taken = [rule for rule in self._rules if rule.befalls(request)]
         for rule in taken:
             rule.used += 1

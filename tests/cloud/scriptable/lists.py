@@ -13,7 +13,7 @@ from tests.cloud.scriptable.selection import Selection
 from tests.cloud.scriptable.storage import Compacted, Key, Storage, Stored
 
 TOKEN_VERSION = "meta.k8s.io/v1"
-"""The version that a continue token names as its format."""
+"""The format version in a continue token."""
 TOO_OLD = "The resourceVersion for the provided list is too old."
 CONTINUE_TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -32,7 +32,7 @@ class Page:
 
 
 def read_list(storage: Storage, selection: Selection, options: ListOptions) -> Page:
-    """The page that the options request. StatusError 400, 410, 422 and 504 as from kube-apiserver."""
+    """Return the page that the options request. StatusError 400, 410, 422 and 504 like kube-apiserver."""
     validate_list_options(options)
     limit = max(options.limit, 0)
     version, after = storage.version, None
@@ -53,13 +53,13 @@ def read_list(storage: Storage, selection: Selection, options: ListOptions) -> P
     items = [objects[key] for key in page]
     if len(page) == len(rest):
         return Page(version, items)
-    # A real server counts what is left only where it needs no selector to know.
+    # A real server returns the remaining count only for lists without selectors.
     remaining = len(rest) - len(page) if selection.is_everything else None
     return Page(version, items, _make_token(version, page[-1]), remaining)
 
 
 def check_reached(storage: Storage, version: int) -> None:
-    """StatusError 504 for a version that is not there yet; a real server waits three seconds first."""
+    """Raise StatusError 504 for a future version; a real server waits three seconds first."""
     if version > storage.version:
         raise too_large_version(version, storage.version)
 
@@ -75,12 +75,12 @@ def _objects_at(storage: Storage, selection: Selection, version: int, too_old: s
 
 
 def _order(key: Key) -> str:
-    """Lists are in the order of etcd's keys."""
+    """Sort like etcd's keys."""
     return f"{key[0]}/{key[1]}"
 
 
 def _make_token(version: int, last: Key) -> str:
-    """A continue token in the shape of a real server's. Clients must not read it; tests of the shape may."""
+    """Return a continue token in a real server's format. Clients must not parse it; tests of the format may."""
     token = json.dumps(
         {"v": TOKEN_VERSION, "rv": version, "start": _order(last) + "\0"}, separators=(",", ":")
     )

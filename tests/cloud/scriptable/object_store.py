@@ -1,7 +1,5 @@
-"""The objects of the test cloud: create, update, patch and delete by kube-apiserver's rules.
-
-HTTP requests and tests use the same methods; a test calls `cloud.store.create({...})` and gets the stored object.
-"""
+"""The objects of the test cloud: create, update, patch and delete by kube-apiserver's rules. HTTP requests and tests
+use the same methods; a test calls `cloud.store.create({...})` and gets the stored object."""
 
 from __future__ import annotations
 
@@ -17,15 +15,13 @@ from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait
 from tests.cloud.scriptable.storage import Collection, Key, Snapshot, Storage, Stored
 
 SERVICE_NETWORK = "10.96"
-"""The first half of the addresses that Services get, as a real cluster's default range."""
+"""The first half of the addresses of Services, as in a real cluster's default range."""
 
 
 class ObjectStore:
-    """Objects by resource. A resource is given as itself or by its plural ("services", "leases.coordination.k8s.io").
-
-    Objects are JSON in the resource's version; returned ones are copies. All methods raise StatusError as the server
-    would answer.
-    """
+    """Objects by resource. A resource is given as a Resource or by its plural ("services",
+    "leases.coordination.k8s.io"). Objects are JSON in the resource's version; returned ones are copies. All methods
+    raise StatusError like the server."""
 
     def __init__(self, storage: Storage, resources: ResourceTable) -> None:
         self.storage = storage
@@ -34,18 +30,18 @@ class ObjectStore:
 
     @property
     def version(self) -> int:
-        """The resourceVersion of the newest write."""
+        """Return the resourceVersion of the newest write."""
         return self.storage.version
 
     def compact(self) -> None:
-        """Forget all older versions, as etcd's compaction and a watch cache that just started do together."""
+        """Drop all older versions, like etcd's compaction together with a restarted watch cache."""
         self.storage.compact()
 
     def snapshot(self) -> Snapshot:
         return self.storage.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to the snapshot: resourceVersions run backwards, open watches end."""
+        """Restore the snapshot: resourceVersions run backwards, open watches end."""
         self.storage.restore(snapshot)
 
     def get(self, resource: Resource | str, name: str, namespace: str = "") -> Json:
@@ -53,7 +49,7 @@ class ObjectStore:
         return self._shown(resource, self.find(resource, name, namespace))
 
     def list(self, resource: Resource | str, namespace: str = "") -> list[Json]:
-        """The objects in the order of a list: by namespace and name."""
+        """Return the objects in the order of a list: by namespace and name."""
         resource = self._resource(resource)
         objects = self.collection(resource).objects
         return [
@@ -63,7 +59,7 @@ class ObjectStore:
         ]
 
     def create(self, value: Json, *, resource: Resource | None = None, namespace: str | None = None) -> Json:
-        """Store a new object; by default its own kind and namespace decide."""
+        """Store a new object; its own kind and namespace are the default."""
         resource = resource or self._resource_of(value)
         if namespace is None:
             namespace = value["metadata"].get("namespace", "default" if resource.namespaced else "")
@@ -140,7 +136,7 @@ class ObjectStore:
         return self._shown(resource, removed)
 
     def find(self, resource: Resource, name: str, namespace: str = "") -> Stored:
-        """The stored object; 404 for none."""
+        """Return the stored object; 404 if there is none."""
         stored = self.collection(resource).objects.get((namespace if resource.namespaced else "", name))
         if stored is None:
             raise not_found(resource.group_resource, name)
@@ -167,7 +163,7 @@ class ObjectStore:
         return copy.deepcopy(from_storage(resource, stored.value))
 
     def _empty(self, namespace: str) -> None:
-        """Delete a namespace's objects at once; in a real cluster a controller does."""
+        """Delete a namespace's objects at once; in a real cluster a controller does so."""
         for name in {resource.collection for resource in self._resources if resource.namespaced}:
             for key in [key for key in self.storage.collection(name).objects if key[0] == namespace]:
                 self.storage.remove(name, key)

@@ -1,7 +1,5 @@
-"""The three kinds of patch on JSON objects; the product's own implementation is tested against a real server, too.
-
-All return a new object and do not modify their arguments.
-"""
+"""The three kinds of patch on JSON objects; the product's own implementation is also tested against a real server. All
+functions return a new object and do not modify their arguments."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ MERGE_KEYS: Mapping[str, Mapping[str, str]] = {
     "ServiceAccount": {"secrets": "name", "imagePullSecrets": "name"},
     "Namespace": {"status.conditions": "type"},
 }
-"""By kind ("" for every kind) and path: the merged lists, and the field that identifies their elements ("" for lists
-of strings). Source: the patchMergeKey tags of the API's Go types. Other lists are replaced. The product has only the
-lists of metadata and status."""
+"""By kind ("" for every kind) and path: the merged lists, and the field that identifies their elements ("" for lists of
+strings). Source: the patchMergeKey tags of the API's Go types. Other lists are replaced. The product has only the lists
+of metadata and status."""
 
 
 class PatchType(StrEnum):
@@ -46,7 +44,8 @@ class PatchType(StrEnum):
 
 
 def apply_patch(type_: PatchType, kind: str, target: Json, patch: object) -> Json:
-    """`target`, an object of that kind, changed by `patch`, which is parsed JSON. StatusError as the server answers."""
+    """Return `target`, an object of that kind, changed by `patch`, which is parsed JSON. StatusError like the
+    server."""
     if type_ is PatchType.JSON:
         patched: Json = apply_json_patch(target, patch)
         return patched

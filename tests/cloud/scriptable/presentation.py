@@ -22,7 +22,7 @@ END_OF_INITIAL_EVENTS = {"k8s.io/initial-events-end": "true"}
 
 
 class Presentation:
-    """The form in which a request gets a resource's objects."""
+    """The form of a resource's objects in the response to a request."""
 
     def __init__(self, resource: Resource, representation: Representation) -> None:
         self._resource = resource
@@ -38,7 +38,7 @@ class Presentation:
         return f"{self._encoding};stream=watch" if self._protobuf else str(self._encoding)
 
     def single(self, value: Json) -> bytes:
-        """Encode an object that is JSON in the resource's version."""
+        """Encode an object given as JSON in the resource's version."""
         api_version, kind = (META, PARTIAL) if self._kind == PARTIAL else (value["apiVersion"], value["kind"])
         if self._protobuf:
             return wire.envelope(api_version, kind, self._message(value))
@@ -49,7 +49,8 @@ class Presentation:
         )
 
     def answer(self, value: Json) -> tuple[bytes, str]:
-        """Encode the answer to a write, with its media type: the object or a Status as asked for, all else as JSON."""
+        """Encode the response to a write, with its media type: the object or a Status as requested, all else as
+        JSON."""
         if value["kind"] == self._resource.kind:
             return self.single(value), self.content_type
         if value["kind"] == "Status" and self._protobuf:
@@ -98,7 +99,7 @@ class Presentation:
         return encode_message(value)
 
     def _item(self, stored: Stored) -> bytes:
-        """An item of a list, which is encoded once for all lists in this form."""
+        """Return an item of a list, which is encoded once for all lists in this form."""
         form = f"{self._encoding} {self._resource.api_version} {self._kind}"
         if form not in stored.encoded:
             value = from_storage(self._resource, stored.value)
@@ -126,7 +127,7 @@ class Presentation:
         return b'{"type":"%s","object":%s}\n' % (event_type.encode(), body.rstrip(b"\n"))
 
     def _json(self, value: object) -> bytes:
-        """Encode in the order of Go's types. A custom resource has none, so the server sorts its fields."""
+        """Encode in the field order of Go's types. A custom resource has none, so the server sorts its fields."""
         is_sorted = Trait.CUSTOM in self._resource.traits and not self._kind
         return encode_json(value, is_sorted=is_sorted)
 
@@ -146,10 +147,8 @@ def encode_status(error: StatusError, encoding: Encoding) -> bytes:
 def negotiate(
     accept: str | None, *, protobuf: bool = True, kinds: frozenset[str] = frozenset()
 ) -> Representation:
-    """The first representation that the client accepts and we have: plain or one of `kinds`, JSON or offered protobuf.
-
-    Raises StatusError 406, and 400 as `acceptable`.
-    """
+    """Return the first representation that the client accepts and the server has: plain or one of `kinds`, JSON or
+    offered protobuf. Raises StatusError 406, and 400 like `acceptable`."""
     for representation in acceptable(accept):
         offered = protobuf or representation.encoding is Encoding.JSON
         if offered and (not representation.kind or representation.kind in kinds):

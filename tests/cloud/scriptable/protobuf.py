@@ -1,4 +1,4 @@
-"""JSON objects to protobuf messages, by all that Kubernetes publishes, and back."""
+"""Conversion between JSON objects and protobuf messages, by the complete schema that Kubernetes publishes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.cloud.scriptable.resources import Resource, Trait
 from tests.cloud.scriptable.wire import block, integer
 
 _NEGATIVE = 2**64
-"""Negative numbers are written as if they were unsigned 64-bit ones."""
+"""Negative numbers are written as unsigned 64-bit ones."""
 
 
 def speaks_protobuf(resource: Resource) -> bool:
@@ -27,7 +27,7 @@ def speaks_protobuf(resource: Resource) -> bool:
 
 
 def encode_message(value: Json) -> bytes:
-    """The bare message of an object, by its apiVersion and kind."""
+    """Return the bare message of an object, by its apiVersion and kind."""
     message = messages().of_kind(value["apiVersion"], value["kind"])
     assert message is not None
     return _encode(value, message.name)
@@ -38,7 +38,7 @@ def encode_metadata(metadata: Json) -> bytes:
 
 
 def decode_body(body: bytes) -> Json:
-    """The object in a request body; ValueError for anything but a known kind in an envelope."""
+    """Return the object in a request body; ValueError for anything but a known kind in an envelope."""
     api_version, kind, raw = open_envelope(body)
     if not is_known(api_version, kind):
         raise ValueError(f"no kind {kind!r} is known for version {api_version!r}")
@@ -46,7 +46,7 @@ def decode_body(body: bytes) -> Json:
 
 
 def _encode(value: Any, name: str) -> bytes:
-    """Absent, null and mistyped fields are left out: the encoder does not validate objects."""
+    """Encode an object; absent, null and mistyped fields are left out, as the encoder does not validate."""
     if name in _WRITTEN:
         return _WRITTEN[name](value)
     encoded = bytearray()
@@ -73,7 +73,7 @@ def _field(number: int, value: Any, kind: str) -> bytes:
             case "y":
                 return block(number, base64.b64decode(value))
             case "d":
-                return b""  # of CRDs alone, which are JSON here
+                return b""  # used only by CRDs, which are JSON here
         return block(number, _encode(value, kind))
     except (ValueError, TypeError, AttributeError):
         return b""
@@ -96,4 +96,4 @@ _WRITTEN: Mapping[str, Callable[[Any], bytes]] = {
     "apimachinery.pkg.api.resource.Quantity": lambda value: block(1, str(value)),
     "apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
 }
-"""The messages whose JSON is not an object of their fields."""
+"""The messages whose JSON is not an object with their fields."""

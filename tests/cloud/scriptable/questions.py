@@ -1,4 +1,5 @@
-"""Creates that store nothing and are answered by a table: who am I, may I, and a token for a service account."""
+"""Creates that store nothing and are answered from a table: reviews of the caller, access reviews, and token
+requests."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from tests.cloud.scriptable.admission import now
 from tests.cloud.scriptable.resources import Resource
 
 TOKEN_SECONDS = 3600
-"""Seconds that a token is valid if its request does not specify a time."""
+"""The validity in seconds of a token whose request does not specify it."""
 AUDIENCE = "https://kubernetes.default.svc"
 
 
 def answer_question(access: Access, user: User, resource: Resource, question: Json) -> Json:
-    """The question with its status filled in."""
+    """Return the request object with its status filled in."""
     match resource.kind:
         case "SelfSubjectReview":
             info = {"username": user.name, "groups": list(user.groups)}
@@ -31,7 +32,7 @@ def answer_question(access: Access, user: User, resource: Resource, question: Js
 
 
 def issue_token(access: Access, account: Json, request: Json) -> Json:
-    """A TokenRequest with a new token, by which `access` knows the service account from now on."""
+    """Answer a TokenRequest with a new token, which `access` accepts from now on for the service account."""
     metadata = account["metadata"]
     namespace = metadata["namespace"]
     token = secrets.token_urlsafe(24)
@@ -49,7 +50,7 @@ def issue_token(access: Access, account: Json, request: Json) -> Json:
 
 
 def _asked(spec: Json) -> RequestInfo:
-    """The request that an access review asks about."""
+    """Return the request that an access review asks about."""
     attributes: Json | None = spec.get("resourceAttributes")
     non_resource: Json | None = spec.get("nonResourceAttributes")
     if non_resource is not None and attributes is None:

@@ -1,4 +1,4 @@
-"""The requests that the test cloud got, one entry each: tests count them, and faults choose by them."""
+"""The requests that the test cloud got, one entry each: tests count them, and faults select by them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kube.concurrency.notifier import Notifier
 from kube.requests.request_info import RequestInfo
 
 PATIENCE = 10.0
-"""Seconds; for what takes milliseconds."""
+"""Seconds to wait for events that take milliseconds."""
 
 
 @dataclass(slots=True)
 class LoggedRequest:
-    """A request. `status` is 0 until the response begins."""
+    """A request. `status` is 0 until the response starts."""
 
     method: str
     path: str
@@ -25,7 +25,7 @@ class LoggedRequest:
     user: str = ""
     status: int = 0
     info: RequestInfo | None = field(default=None, repr=False)
-    """The parsed request, None when it cannot be parsed."""
+    """The parsed request, None if it cannot be parsed."""
 
     @property
     def verb(self) -> str:
@@ -33,7 +33,8 @@ class LoggedRequest:
 
     @property
     def resource(self) -> str:
-        """The plural, with its subresource: "pods", "serviceaccounts/token"; "" if the request names no resource."""
+        """Return the plural, with its subresource: "pods", "serviceaccounts/token"; "" if the request names no
+        resource."""
         if self.info is None or self.info.type is None:
             return ""
         return f"{self.info.type.resource}/{self.info.subresource}".rstrip("/")
@@ -51,10 +52,8 @@ def matching(
     user_agent: str = "",
     full_objects: bool = False,
 ) -> Predicate:
-    """Return a predicate: True if all given values match; `user_agent` is a prefix, others must be equal.
-
-    `whole`: the request is for full objects, not only for names and versions.
-    """
+    """Return a predicate: True if all given values match; `user_agent` is a prefix, others must be equal. `whole`: the
+    request is for full objects, not only for names and versions."""
 
     def predicate(request: LoggedRequest) -> bool:
         return (

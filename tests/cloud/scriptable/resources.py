@@ -1,4 +1,4 @@
-"""The resources that the test cloud serves, in a table to which a test can add."""
+"""The table of resources that the test cloud serves; a test can add to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 class Trait(Flag):
-    """Special behaviour of a resource at a real server, as observed with 1.36."""
+    """A special behaviour of a resource at a real server, as observed with 1.36."""
 
     NONE = 0
     CLUSTER = auto()
@@ -18,17 +18,17 @@ class Trait(Flag):
     STATUS = auto()
     """There is a status subresource, and writes to the object itself do not change the status."""
     STATUS_AT_BIRTH = auto()
-    """A status in a create request is stored nevertheless."""
+    """The status in a create request is stored nevertheless."""
     CUSTOM = auto()
     """A custom resource: JSON only, and generations are counted."""
     QUESTION = auto()
-    """A question in the form of a create: nothing is stored."""
+    """A create that is answered and not stored, such as a review."""
     DELETE_SHOWS_OBJECT = auto()
-    """A DELETE answers the object, not a Status."""
+    """A DELETE returns the object, not a Status."""
     PUT_CREATES = auto()
-    """A PUT of an absent object makes it."""
+    """A PUT of an absent object creates it."""
     PUT_NEEDS_VERSION = auto()
-    """A PUT must say the resourceVersion that it replaces."""
+    """A PUT must name the resourceVersion that it replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class Resource:
 
     @property
     def group_resource(self) -> str:
-        """The name in error messages: "services", "leases.coordination.k8s.io"."""
+        """Return the name in error messages: "services", "leases.coordination.k8s.io"."""
         return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
     def collection(self) -> str:
-        """The key of its objects' storage; versions and groups that show the same objects share it."""
+        """Return the storage key of its objects; versions and groups that serve the same objects share it."""
         return self.name if self.kind == "Event" else self.group_resource
 
     @property
@@ -135,7 +135,7 @@ RESOURCES: tuple[Resource, ...] = (
 
 
 class ResourceTable:
-    """The resources that are served now. Adding or removing one is like installing or removing a CRD."""
+    """The served resources. Adding or removing one is like installing or removing a CRD."""
 
     def __init__(self, resources: Iterable[Resource] = RESOURCES) -> None:
         self._served: dict[tuple[str, str, str], Resource] = {}
@@ -146,21 +146,21 @@ class ResourceTable:
         return iter(list(self._served.values()))
 
     def add(self, resource: Resource) -> None:
-        """Serve it; one of the same group, version and name is replaced."""
+        """Serve a resource; it replaces one with the same group, version and name."""
         self._served[resource.group, resource.version, resource.name] = resource
 
     def at(self, group: str, version: str, name: str) -> Resource | None:
         return self._served.get((group, version, name))
 
     def named(self, name: str) -> Resource:
-        """The first resource of that plural, with or without its group; KeyError for none."""
+        """Return the first resource with that plural, with or without its group; KeyError if there is none."""
         for resource in self:
             if name in {resource.name, resource.group_resource}:
                 return resource
         raise KeyError(f"no resource is named {name!r}")
 
     def of_kind(self, api_version: str, kind: str) -> Resource:
-        """The resource whose objects say this of themselves; KeyError for none."""
+        """Return the resource whose objects have this apiVersion and kind; KeyError if there is none."""
         for resource in self:
             if (resource.api_version, resource.kind) == (api_version, kind):
                 return resource
@@ -168,7 +168,7 @@ class ResourceTable:
 
     @property
     def group_versions(self) -> list[tuple[str, str]]:
-        """Each served (group, version), in the order of the table."""
+        """Return each served (group, version), in the order of the table."""
         return list(dict.fromkeys((resource.group, resource.version) for resource in self))
 
     def in_version(self, group: str, version: str) -> list[Resource]:

@@ -13,12 +13,12 @@ from tests.cloud.scriptable.resources import Resource, Trait
 
 COMMON_FIELDS = ("metadata.name", "metadata.namespace")
 FALSE_WHEN_ABSENT = frozenset({"spec.unschedulable", "spec.hostNetwork"})
-"""Booleans that a selector sees as "false" when the object does not have them."""
+"""Booleans that selectors treat as "false" if the object lacks them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The question about objects that a request asks."""
+    """The selectors and the namespace of a request."""
 
     resource: Resource
     namespace: str
@@ -27,7 +27,7 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        """Whether no selector leaves anything out."""
+        """Return True if no selector excludes anything."""
         return self.labels.is_everything and self.fields.is_everything
 
     def matches(self, value: Json) -> bool:
@@ -41,7 +41,7 @@ class Selection:
 
 
 def select(resource: Resource, namespace: str, options: ListOptions) -> Selection:
-    """The selection of a request; StatusError 400 for a selector that cannot be read or names an unknown field."""
+    """Return the selection of a request; StatusError 400 for a malformed selector or an unknown field."""
     try:
         labels = parse_label_selector(options.label_selector)
         fields = parse_field_selector(options.field_selector)
@@ -54,7 +54,7 @@ def select(resource: Resource, namespace: str, options: ListOptions) -> Selectio
 
 
 def field_value(resource: Resource, value: Json, field: str) -> str:
-    """The field of a stored object as the text that a field selector compares, "" when it is absent."""
+    """Return the field of a stored object as the text that a field selector compares, "" if it is absent."""
     if field == "name":
         field = "metadata.name"
     found: object = value

@@ -1,4 +1,4 @@
-"""HTTP of the test cloud: it logs each request, authenticates the caller, applies faults, and answers."""
+"""HTTP of the test cloud: it logs each request, authenticates the caller, applies faults, and responds."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from tests.cloud.scriptable.watch import Event, Watcher, WatchSettings
 from tests.cloud.scriptable.writes import Write, Writer
 
 MALFORMED = b'{"type":"ADDED","object":}\n'
-"""No JSON; as protobuf, a length that no client takes (0x7b227479 = 2 GB)."""
+"""Invalid JSON; as protobuf, a length that no client accepts (0x7b227479 = 2 GB)."""
 
 type Send = Callable[[bytes], Awaitable[None]]
 
 
 class Ending(Enum):
-    """How a stream ended, for the HTTP side to carry out."""
+    """The end of a stream, for the HTTP side to carry out."""
 
     CLEAN = auto()
     LOST = auto()
@@ -85,7 +85,7 @@ async def stream_watch(
 
 
 async def _between(send: Send, rules: Sequence[Rule], sent: int) -> Ending | None:
-    """Apply the rules for a stream after so many frames, before the next."""
+    """Apply the stream rules after this many frames, before the next."""
     for rule in rules:
         match rule.fault:
             case ShortWatch(after=after) if after == sent:
@@ -109,7 +109,7 @@ READ_VERBS = ("get", "list")
 
 
 class Server:
-    """The handler of all requests; it holds no state of its own."""
+    """The handler of all requests; it has no state of its own."""
 
     def __init__(
         self,
@@ -205,13 +205,13 @@ class Server:
             if await stream_watch(response.write, watcher, presentation, rules) is Ending.LOST:
                 _hang_up(request)
         except ConnectionError:
-            pass  # The client has left, so no error can reach it.
+            pass  # The client has disconnected, so no error can reach it.
         finally:
             watcher.close()
         return response
 
     def _other(self, request: web.BaseRequest, info: RequestInfo) -> web.Response:
-        """Paths that are about no resource."""
+        """Serve the paths that name no resource."""
         path = info.path.rstrip("/") or "/"
         if path in HEALTH_PATHS:
             return web.Response(text="ok")
@@ -246,7 +246,7 @@ def _get_version(text: str) -> int:
 
 
 def _has_route(resource: Resource, info: RequestInfo) -> bool:
-    """Whether there is anything at that path, by whatever method."""
+    """Return True if the path exists for any method."""
     if info.namespace and not resource.namespaced and resource.name != "namespaces":
         return False
     if info.name and info.verb not in LIST_VERBS and resource.namespaced and not info.namespace:
@@ -263,7 +263,7 @@ def _has_route(resource: Resource, info: RequestInfo) -> bool:
 
 
 def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:
-    """The methods that a path allows."""
+    """Return the methods that a path allows."""
     if info.method in {"HEAD", "OPTIONS"}:
         return ()
     if info.subresource:
@@ -354,7 +354,7 @@ def _headers(content_type: str) -> dict[str, str]:
 
 
 def _common_name(request: web.BaseRequest) -> str:
-    """The user name of the client's certificate, "" for none."""
+    """Return the user name in the client's certificate, "" for none."""
     certificate = request.get_extra_info("peercert") or {}
     names = [
         value for part in certificate.get("subject", ()) for field, value in part if field == "commonName"

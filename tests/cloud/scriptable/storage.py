@@ -1,7 +1,5 @@
-"""Versioned storage: objects by collection, one version counter for all, and the history of changes.
-
-It depends on nothing of Kubernetes except metadata.resourceVersion, as etcd and the watch cache do in kube-apiserver.
-"""
+"""Versioned storage: objects by collection, one version counter for all, and the history of changes. It uses nothing of
+Kubernetes except metadata.resourceVersion, like etcd and the watch cache in kube-apiserver."""
 
 from __future__ import annotations
 
@@ -17,14 +15,13 @@ type Key = tuple[str, str]
 """Namespace ("" for none) and name."""
 
 FIRST_VERSION = 100
-"""The initial version: a fresh real cluster has about this many after its bootstrap, and 1 is too old to watch
-from."""
+"""The initial version: a fresh real cluster has about this many after its bootstrap, and 1 is too old to watch from."""
 HISTORY = 10_000
-"""The most stored changes of a collection, beyond which the oldest are dropped; a real server keeps 75 s of them."""
+"""The maximum number of stored changes of a collection; a real server stores 75 s of them."""
 
 
 class Compacted(LookupError):
-    """The version asked for is older than the history. `oldest` is the oldest that would have done."""
+    """The requested version is older than the history. `oldest` is the oldest available one."""
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(f"version {asked} is compacted, the oldest is {oldest}")
@@ -33,12 +30,12 @@ class Compacted(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object as it was at one version. `value` never changes: lists, history and watchers share it."""
+    """An object at one version. `value` never changes: lists, history and watchers share it."""
 
     value: Json
     version: int
     encoded: dict[str, bytes] = field(default_factory=dict, compare=False)
-    """Encodings made before, by whom it concerns: a list of a thousand objects is encoded once."""
+    """Cached encodings by form: a list of a thousand objects is encoded once."""
 
 
 class ChangeType(StrEnum):
@@ -49,7 +46,7 @@ class ChangeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write. `stored` is the resulting object; for DELETED the last state, with the version of the deletion."""
+    """A write. `stored` is the resulting object; for DELETED the last state, with the version of the deletion."""
 
     type: ChangeType
     key: Key
@@ -62,13 +59,13 @@ class Change:
 
 
 class Follower:
-    """Notified of each change of a collection, at once, in order."""
+    """A listener that is notified of each change of a collection, at once and in order."""
 
     def changed(self, change: Change) -> None:
         raise NotImplementedError
 
     def restored(self) -> None:
-        """Called when the storage went back in time: earlier notifications are invalid."""
+        """Handle a restore of the storage: earlier notifications are invalid."""
         raise NotImplementedError
 
 
@@ -76,7 +73,7 @@ class Collection:
     def __init__(self, began: int, history: int) -> None:
         self.objects: dict[Key, Stored] = {}
         self.oldest = began
-        """The oldest version whose state is still known, and from which one can watch."""
+        """The oldest version whose state is still known, and from which a watch can start."""
         self._changes: deque[Change] = deque()
         self._history = history
         self._followers: dict[int, Follower] = {}
@@ -100,12 +97,12 @@ class Collection:
             follower.changed(change)
 
     def changes_since(self, version: int) -> list[Change]:
-        """The changes after that version; Compacted when some of them are forgotten."""
+        """Return the changes after that version; Compacted if some of them were dropped."""
         self._check(version)
         return [change for change in self._changes if change.version > version]
 
     def at(self, version: int) -> dict[Key, Stored]:
-        """The objects as they were at that version; Compacted when it is too old."""
+        """Return the objects at that version; Compacted if it is too old."""
         self._check(version)
         objects = dict(self.objects)
         for change in reversed(self._changes):
@@ -123,7 +120,7 @@ class Collection:
         self.oldest = max(self.oldest, version)
 
     def reset(self, objects: Mapping[Key, Stored], version: int) -> None:
-        """Become these objects, without history."""
+        """Replace the objects with these, without history."""
         self.objects = dict(objects)
         self._changes.clear()
         self.oldest = version
@@ -144,7 +141,7 @@ class Snapshot:
 
 
 class Storage:
-    """Collections by name. All writes go through `write` and `remove`, which count."""
+    """Collections by name. All writes go through `write` and `remove`, which increment the version."""
 
     def __init__(self, first_version: int = FIRST_VERSION, history: int = HISTORY) -> None:
         self.version = first_version
@@ -153,13 +150,13 @@ class Storage:
         self._collections: dict[str, Collection] = {}
 
     def collection(self, name: str) -> Collection:
-        """The collection of a resource; empty before the first write."""
+        """Return the collection of a resource; empty before the first write."""
         if name not in self._collections:
             self._collections[name] = Collection(self._began, self._history)
         return self._collections[name]
 
     def write(self, name: str, key: Key, value: Json) -> Stored:
-        """Store `value`, which becomes the storage's own, under the next version."""
+        """Store `value`, which then belongs to the storage, under the next version."""
         collection = self.collection(name)
         previous = collection.objects.get(key)
         stored = self._next(value)
@@ -177,7 +174,7 @@ class Storage:
         return stored
 
     def compact(self) -> None:
-        """Forget all older versions: a watch from before now, and the rest of a paged list, are expired."""
+        """Drop all older versions: a watch from before now, and the rest of a paged list, are expired."""
         self._began = self.version
         for collection in self._collections.values():
             collection.forget(self.version)
@@ -187,7 +184,7 @@ class Storage:
         return Snapshot(self.version, objects)
 
     def restore(self, snapshot: Snapshot) -> Self:
-        """Be what the snapshot was, its version too, as a cluster restored from a backup; open watches end."""
+        """Restore the snapshot and its version, like a cluster restored from a backup; open watches end."""
         self.version = self._began = snapshot.version
         for name, collection in self._collections.items():
             collection.reset(snapshot.collections.get(name, {}), snapshot.version)

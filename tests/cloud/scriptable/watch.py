@@ -14,17 +14,17 @@ from tests.cloud.scriptable.selection import Selection
 from tests.cloud.scriptable.storage import Change, ChangeType, Compacted, Follower, Storage, Stored
 
 BOOKMARK_BEFORE_END = 2.0
-"""Seconds before its end at which a watch gets a last bookmark: defaultBookmarkFrequency's companion in cacher.go."""
+"""Seconds before its end at which a watch gets a last bookmark, as in kube-apiserver's cacher.go."""
 
 
 @dataclass(slots=True)
 class WatchSettings:
-    """Settings that a test may change. A watch reads them when it begins."""
+    """Settings that a test may change. A watch reads them when it starts."""
 
     bookmark_interval: float = 60.0
     """Seconds between bookmarks."""
     timeout: float = 1800.0
-    """Seconds that a watch lasts which does not say; a real server takes up to twice as long."""
+    """Seconds that a watch lasts by default; a real server takes up to twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Event:
     stored: Stored | None = None
     status: StatusError | None = None
     initial_end: bool = False
-    """Whether this bookmark ends the initial events."""
+    """True if this bookmark ends the initial events."""
 
 
 class Watcher(Follower):
-    """An open watch. It follows from its creation on, so that nothing is missed before `events` is read."""
+    """An open watch. It listens from its creation on, so that nothing is missed before `events` is read."""
 
     def __init__(
         self, storage: Storage, selection: Selection, options: ListOptions, settings: WatchSettings
@@ -64,7 +64,7 @@ class Watcher(Follower):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Return True if no more events will come."""
         return self._ended and not self._queue
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Watcher(Follower):
         self.close()
 
     async def events(self) -> AsyncGenerator[Event]:
-        """Every event until the watch ends: at its timeout or after an error."""
+        """Yield every event until the watch ends: at its timeout or after an error."""
         now = asyncio.get_running_loop().time
         deadline = now() + (self._options.timeout_seconds or self._settings.timeout)
         bookmark = self._next_bookmark(now(), deadline)
@@ -144,9 +144,8 @@ class Watcher(Follower):
 
 
 def transition(selection: Selection, change: Change) -> Event | None:
-    """Map a change to an event for a watch with this selection; None where neither state is selected.
-
-    What leaves the selection is DELETED as it was, with the new version (convertToWatchEvent of k8s.io/apiserver).
+    """Map a change to an event for a watch with this selection; None if neither state is selected. An object that
+    leaves the selection is DELETED in its former state, with the new version (convertToWatchEvent of k8s.io/apiserver).
     """
     was = change.previous is not None and selection.matches(change.previous.value)
     is_now = change.type is not ChangeType.DELETED and selection.matches(change.stored.value)

@@ -1,7 +1,5 @@
 """The protobuf envelope, lists, watch frames and Status of a Kubernetes API, written by hand from their field numbers.
-
-It uses nothing of the product's codec, so that a fault there cannot hide itself here.
-"""
+It uses no code of the product's codec, so that a bug there cannot hide itself here."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ MAGIC = b"k8s\0"
 
 
 def varint(number: int) -> bytes:
-    """An unsigned number, seven bits a byte, the lowest first."""
+    """Encode an unsigned number, seven bits a byte, the lowest first."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -25,18 +23,18 @@ def varint(number: int) -> bytes:
 
 
 def block(number: int, content: bytes | str) -> bytes:
-    """A field that has a length: text, bytes or a message."""
+    """Encode a field with a length: text, bytes or a message."""
     raw = content.encode() if isinstance(content, str) else content
     return varint(number << 3 | 2) + varint(len(raw)) + raw
 
 
 def integer(number: int, value: int) -> bytes:
-    """A field that holds a non-negative integer."""
+    """Encode a field with a non-negative integer."""
     return varint(number << 3) + varint(value)
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """A body: runtime.Unknown around a message, with the two empty fields that a real server always writes."""
+    """Encode a body: runtime.Unknown around a message, with the two empty fields that a real server always writes."""
     type_meta = block(1, api_version) + block(2, kind)
     return MAGIC + block(1, type_meta) + block(2, raw) + block(3, b"") + block(4, b"")
 

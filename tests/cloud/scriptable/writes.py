@@ -1,4 +1,4 @@
-"""HTTP writes: the effect of a POST, PUT, PATCH or DELETE of a resource on the store, and its answer."""
+"""HTTP writes: the effect of a POST, PUT, PATCH or DELETE of a resource on the store, and its response."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Write:
 
 
 class Writer:
-    """Executes writes. Every method returns (HTTP status, object) and raises StatusError as kube-apiserver."""
+    """Execute writes. Every method returns (HTTP status, object) and raises StatusError like kube-apiserver."""
 
     def __init__(self, store: ObjectStore, table: ResourceTable, access: Access) -> None:
         self._store = store

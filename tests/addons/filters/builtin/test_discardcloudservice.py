@@ -1,4 +1,4 @@
-"""discardcloudservice: the annotations of both generations, load balancers and the named Services."""
+"""discardcloudservice: OpenYurt's old and new annotations, load balancers and the Services that it names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_services_that_only_the_cloud_can_serve_are_dropped(encoding: Encoding, 
     assert case.check(DiscardCloudService(), encoding).asked == []
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == DiscardCloudService.reasons
 
 
@@ -61,7 +61,9 @@ def test_every_reason_is_shown_above() -> None:
         (service(), "kept", "its type is not given"),
     ],
 )
-def test_why(encoding: Encoding, sample: Sample, outcome: str, why: str) -> None:
+def test_the_note_names_the_type_or_annotation_that_decides(
+    encoding: Encoding, sample: Sample, outcome: str, why: str
+) -> None:
     assert apply(DiscardCloudService(), sample, World(), encoding).notes == [
         ("service default/web", outcome, why)
     ]

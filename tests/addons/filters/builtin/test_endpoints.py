@@ -1,4 +1,4 @@
-"""endpoints: the addresses of this node's pool."""
+"""endpoints: only addresses in this node's pool remain."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", named(CASES))
-def test_only_addresses_of_this_pool(encoding: Encoding, case: Case) -> None:
+def test_addresses_outside_this_pool_are_dropped(encoding: Encoding, case: Case) -> None:
     case.check(EndpointsInPool(), encoding)
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == EndpointsInPool.reasons
 
 
-def test_the_service_s_annotation_does_not_matter(encoding: Encoding) -> None:
+def test_a_services_topology_annotation_is_ignored(encoding: Encoding) -> None:
     annotated = replace(WORLD, services={WEB: {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}})
     assert addresses_of(apply(EndpointsInPool(), MIXED, annotated, encoding).obj) == ["10.0.0.1", "10.0.0.2"]
 
 
-def test_why_is_this_address_gone(encoding: Encoding) -> None:
+def test_the_note_names_the_pool_of_a_dropped_address(encoding: Encoding) -> None:
     notes = apply(EndpointsInPool(), ELSEWHERE, WORLD, encoding).notes
     assert notes == [("10.0.0.3", "dropped", f"node n3 has {POOL_LABEL}=p2, this node p1")]
 

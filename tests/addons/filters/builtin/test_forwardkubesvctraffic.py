@@ -54,12 +54,14 @@ def test_only_slices_of_the_kubernetes_service_are_changed(encoding: Encoding, c
     case.check(ForwardKubeSvcTraffic(), encoding)
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == ForwardKubeSvcTraffic.reasons
 
 
 @pytest.mark.parametrize(("family", "address"), [("IPv4", "169.254.2.1"), ("IPv6", "fd00::2:1")])
-def test_the_hub_is_the_only_endpoint_and_ready(encoding: Encoding, family: str, address: str) -> None:
+def test_the_hub_becomes_the_only_endpoint_and_is_ready(
+    encoding: Encoding, family: str, address: str
+) -> None:
     changed = apply(ForwardKubeSvcTraffic(), kubernetes(family=family), World(), encoding).obj
     assert addresses_of(changed) == [address]
     only = changed.fields.children("endpoints")[0]
@@ -69,6 +71,6 @@ def test_the_hub_is_the_only_endpoint_and_ready(encoding: Encoding, family: str,
     assert ports == [("metrics", 9), ("https", 10268)]
 
 
-def test_why(encoding: Encoding) -> None:
+def test_the_note_names_the_hubs_address(encoding: Encoding) -> None:
     notes = apply(ForwardKubeSvcTraffic(), kubernetes(), World(), encoding).notes
     assert notes == [("EndpointSlice default/kubernetes", "changed", "points at 169.254.2.1 port 10268")]

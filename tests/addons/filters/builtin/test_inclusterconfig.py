@@ -1,4 +1,4 @@
-"""inclusterconfig: the kubeconfig line of kube-proxy's ConfigMap."""
+"""inclusterconfig: comments out the kubeconfig line in kube-proxy's ConfigMap."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", named(CASES))
-def test_only_kube_proxy_s_config_map_is_changed(encoding: Encoding, case: Case) -> None:
+def test_only_kube_proxys_config_map_is_changed(encoding: Encoding, case: Case) -> None:
     assert case.check(InClusterConfig(), encoding).asked == []
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == InClusterConfig.reasons
 
 
@@ -52,7 +52,7 @@ def test_every_reason_is_shown_above() -> None:
         ("kubeconfig:", "#kubeconfig:"),
     ],
 )
-def test_the_line_is_commented_out(encoding: Encoding, line: str, expected: str) -> None:
+def test_the_kubeconfig_line_is_commented_out(encoding: Encoding, line: str, expected: str) -> None:
     text = f"burst: 0\n{line}\nqps: 1"
     changed = apply(InClusterConfig(), config_map(text), World(), encoding).obj
     data = changed.fields.mapping("data")
@@ -62,7 +62,7 @@ def test_the_line_is_commented_out(encoding: Encoding, line: str, expected: str)
     }
 
 
-def test_why(encoding: Encoding) -> None:
+def test_the_note_describes_the_change(encoding: Encoding) -> None:
     notes = apply(InClusterConfig(), config_map(CONFIG), World(), encoding).notes
     why = "its config.conf names a kubeconfig, which is commented out"
     assert notes == [("configmap kube-system/kube-proxy", "changed", why)]

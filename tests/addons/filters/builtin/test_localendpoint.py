@@ -1,4 +1,4 @@
-"""localendpoint: SuperEdge's annotations, and the hub's option, which precedes them."""
+"""localendpoint: the address from SuperEdge's annotations or from the hub's option, which has precedence."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", named(CASES))
-def test_only_the_kubernetes_service_s_endpoints_are_changed(encoding: Encoding, case: Case) -> None:
+def test_only_endpoints_of_the_kubernetes_service_are_changed(encoding: Encoding, case: Case) -> None:
     assert case.check(LocalEndpoint(), encoding).asked == []
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == LocalEndpoint.reasons
 
 
-def test_endpoints_get_one_subset(encoding: Encoding) -> None:
+def test_endpoints_are_reduced_to_one_subset_with_the_local_address(encoding: Encoding) -> None:
     changed = apply(LocalEndpoint(), object_(LOCAL), World(), encoding).obj
     assert addresses_of(changed) == ["169.254.20.11"]
     (only,) = changed.fields.children("subsets")
@@ -115,7 +115,7 @@ def test_the_option_of_the_hub_overrides_the_annotations(
     assert addresses_of(applied.obj) == [address]
 
 
-def test_why(encoding: Encoding) -> None:
+def test_the_note_names_the_source_of_the_address(encoding: Encoding) -> None:
     notes = apply(LocalEndpoint(), slice_(LOCAL), World(), encoding).notes
     assert notes == [("EndpointSlice default/kubernetes", "changed", "points at 169.254.20.11 port 51003")]
 
@@ -131,13 +131,13 @@ def test_why(encoding: Encoding) -> None:
         (LOCAL | {ADDRESS: "fe80::1%eth0"}, "without a zone"),
     ],
 )
-def test_annotations_that_cannot_be_read(annotations: dict[str, str], why: str) -> None:
+def test_malformed_annotations_are_refused(annotations: dict[str, str], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         parse_local_endpoint(annotations)
 
 
 @given(st.fixed_dictionaries({ADDRESS: st.text(), PORT: st.text()}))
-def test_no_annotation_can_break_it(annotations: dict[str, str]) -> None:
+def test_any_annotation_is_parsed_or_raises_a_value_error(annotations: dict[str, str]) -> None:
     try:
         found = parse_local_endpoint(annotations)
     except ValueError:

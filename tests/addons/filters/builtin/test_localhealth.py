@@ -1,4 +1,4 @@
-"""The filter removes endpoints on nodes that local health calls unhealthy, and no others."""
+"""localhealth: endpoints on nodes that the local health server calls unhealthy are dropped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOUR = [
 ]
 
 CHANGED = [
-    # Two endpoints of a node are one question.
+    # The filter asks once for two endpoints of one node.
     Case("slice", endpoint_slice([*FOUR, endpoint("10.0.0.5", "n2")]), "changed", "unhealthy-node", SICK),
     Case(
         "old slice",
@@ -66,7 +66,7 @@ UNCHANGED = [
 @pytest.mark.parametrize("case", named(CHANGED))
 def test_endpoints_of_unhealthy_nodes_are_dropped(case: Case, encoding: Encoding) -> None:
     applied = case.check(LocalHealth(), encoding)
-    # An endpoint without a node's name stays: local health knows nothing of it.
+    # An endpoint without a node name stays: local health is known by node name only.
     assert addresses_of(applied.obj) == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
     said = {subject: reason for subject, _, reason in applied.notes}
     assert said["10.0.0.2"] == "node n2 is called unhealthy by local health"
@@ -77,5 +77,5 @@ def test_endpoints_without_local_health_stay(case: Case, encoding: Encoding) -> 
     case.check(LocalHealth(), encoding)
 
 
-def test_every_reason_is_shown() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CHANGED, UNCHANGED) == LocalHealth.reasons

@@ -1,4 +1,4 @@
-"""localpods: endpoints of this node's pods follow kubelet's reports until the cloud has written later than the pod."""
+"""localpods: endpoints of this node's pods follow kubelet's reports until the cloud's copy is newer than the report."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def world(*reports: PodReport, selection: Selection = WEB, slices: dict[str, str
 def of_pod(
     address: str, name: str = "web-0", ready: bool = True, uid: str | None = None, **more: object
 ) -> Content:
-    """An endpoint as the cloud made it of a pod on this node."""
+    """Return an endpoint as the cloud writes it for a pod of this node."""
     target = {"kind": "Pod", "namespace": "default", "name": name, "uid": uid or f"uid of {name}"}
     conditions = {"ready": ready, "serving": ready, "terminating": False}
     return endpoint(address, "n1") | {"conditions": conditions, "targetRef": target} | more
 
 
 def at(address: str, name: str = "web-0", hostname: str = "") -> Content:
-    """An address of Endpoints."""
+    """Return an address of Endpoints."""
     target = {"kind": "Pod", "namespace": "default", "name": name, "uid": f"uid of {name}"}
     return {"ip": address, "nodeName": "n1", "targetRef": target} | (
         {"hostname": hostname} if hostname else {}
@@ -75,7 +75,7 @@ NEW = report("10.0.0.2")
 
 
 def shown(obj: ApiObject) -> list[tuple[str, bool | None, bool | None, bool | None]]:
-    """Each endpoint of a slice with its conditions."""
+    """Return each endpoint of a slice with its conditions."""
 
     def flags(endpoint: Fields) -> tuple[bool | None, bool | None, bool | None]:
         conditions = endpoint.child("conditions")
@@ -134,7 +134,7 @@ UNCHANGED = [
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 @pytest.mark.parametrize(("name", "sample", "seen", "expected"), CHANGED, ids=[each[0] for each in CHANGED])
-def test_a_slice_follows(
+def test_an_endpoint_slice_follows_kubelets_report(
     name: str, sample: Sample, seen: World, expected: list[object], version: str, encoding: Encoding
 ) -> None:
     sample = Sample(f"discovery.k8s.io/{version}", sample.kind, sample.content)
@@ -149,7 +149,7 @@ def test_objects_without_a_local_report_stay(case: Case, encoding: Encoding) -> 
     case.check(LocalPods(), encoding)
 
 
-def test_every_reason_is_shown() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(UNCHANGED) | {"kubelets-word"} == LocalPods.reasons
 
 
@@ -162,7 +162,7 @@ FIRST = {"web-0": "web-abc"}
         (endpoint_slice([ELSEWHERE]), world(NEW, slices=FIRST), ["10.0.9.9", "10.0.0.2"]),
         (endpoint_slice([], ports=[]), world(NEW, slices=FIRST), ["10.0.0.2"]),
         (endpoint_slice([ELSEWHERE]), world(NEW, slices=FIRST, selection=NAMED), ["10.0.9.9", "10.0.0.2"]),
-        # A slice of it names the pod; another one is the first; the slices are unknown.
+        # Another slice already names the pod; another slice is the first; the slices are unknown.
         (endpoint_slice([ELSEWHERE]), world(NEW), None),
         (endpoint_slice([ELSEWHERE]), world(NEW, slices={"web-0": "web-aaa"}), None),
         (endpoint_slice([], ports=[]), world(NEW, slices=FIRST, selection=NAMED), None),
@@ -174,7 +174,7 @@ FIRST = {"web-0": "web-abc"}
         (endpoint_slice([], service_name=None), world(NEW, slices=FIRST), None),
     ],
 )
-def test_a_new_pod_comes_where_its_service_selects_it(
+def test_a_new_pod_is_added_to_the_slice_of_the_service_that_selects_it(
     sample: Sample, seen: World, found: list[str] | None, encoding: Encoding
 ) -> None:
     outcome = ("kept", "same-word") if found is None else ("changed", "kubelets-word")
@@ -214,12 +214,12 @@ def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, en
         (OF_N2, report(node="n3"), True),
         (OLD, LIE, True),
         (listed([at("10.0.0.1")]), LIE, True),
-        # It speaks of a pod that was, or will be, under this name: the cloud's word of the pod that is there stays.
+        # The report is about an earlier or a later pod of this name: the cloud's endpoint of the current pod stays.
         (RECREATED, LIE, False),
         (listed([at("10.0.0.1") | {"targetRef": {"kind": "Pod", "name": "web-0", "uid": "x"}}]), LIE, False),
     ],
 )
-def test_no_node_speaks_for_a_pod_of_another(
+def test_a_report_about_another_nodes_pod_is_refused(
     sample: Sample, said: PodReport, is_refused: bool, encoding: Encoding
 ) -> None:
     seen = world(said)
@@ -228,7 +228,9 @@ def test_no_node_speaks_for_a_pod_of_another(
 
 
 @pytest.mark.parametrize("sample", [endpoint_slice([ELSEWHERE]), listed([at("10.0.9.9", "db-0")])])
-def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: Encoding) -> None:
+def test_a_new_pod_reported_by_another_node_is_added_with_that_node(
+    sample: Sample, encoding: Encoding
+) -> None:
     seen = world(report("10.0.0.2", node="n2"), slices={"web-0": "web-abc"})
     applied = Case("new", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
     fields = applied.obj.fields
@@ -262,7 +264,7 @@ def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: 
         (endpoints(), world(report("10.0.0.2", terminating=True)), None),
     ],
 )
-def test_endpoints_follow(
+def test_endpoints_follow_kubelets_report(
     sample: Sample, seen: World, expected: list[object] | None, encoding: Encoding
 ) -> None:
     def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
@@ -280,7 +282,7 @@ def test_endpoints_follow(
         assert all(each.children("ports")[0].number("port") == 8080 for each in subsets)
 
 
-def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
+def test_an_address_that_changes_retains_its_host_name(encoding: Encoding) -> None:
     sample, seen = listed([at("10.0.0.1", hostname="a")]), world(report("10.0.0.2", ready=False))
     applied = Case("moved", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
     (moved,) = applied.obj.fields.children("subsets")[0].children("notReadyAddresses")

@@ -1,4 +1,4 @@
-"""masterservice: default/kubernetes gets the hub's address in each family."""
+"""masterservice: the Service default/kubernetes gets the hub's address of each IP family."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_only_the_kubernetes_service_is_changed(encoding: Encoding, case: Case) 
     case.check(MasterService(), encoding)
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == MasterService.reasons
 
 
@@ -57,12 +57,12 @@ def test_every_reason_is_shown_above() -> None:
         (DUAL, World(), [V6, V4], ["IPv6", "IPv4"]),
         (DUAL, ONLY_V4, [V4], ["IPv4"]),
         (DUAL, ONLY_V6, [V6], ["IPv6"]),
-        # Before ipFamilies, and before clusterIPs, the addresses themselves tell the families.
+        # Without ipFamilies or clusterIPs, as in old objects, the addresses show the families.
         (kubernetes(clusterIP="fd01::1", clusterIPs=["fd01::1", "10.96.0.1"]), World(), [V6, V4], []),
         (kubernetes(clusterIP="10.96.0.1"), World(), [V4], []),
     ],
 )
-def test_each_family_gets_the_hub_s_address_of_it(
+def test_each_ip_family_gets_the_hubs_address_of_that_family(
     encoding: Encoding, sample: Sample, world: World, ips: list[str], families: list[str]
 ) -> None:
     spec = apply(MasterService(), sample, world, encoding).obj.fields.child("spec")
@@ -79,12 +79,12 @@ def test_only_the_port_named_https_changes(encoding: Encoding) -> None:
     assert ports == [("metrics", 9), ("https", 10268)]
 
 
-def test_a_service_without_that_port_still_gets_the_address(encoding: Encoding) -> None:
+def test_a_service_without_a_port_named_https_gets_the_address(encoding: Encoding) -> None:
     sample = service("kubernetes", clusterIP="10.96.0.1")
     applied = apply(MasterService(), sample, World(), encoding)
     assert applied.obj.fields.child("spec").text("clusterIP") == V4
 
 
-def test_why(encoding: Encoding) -> None:
+def test_the_note_names_the_hubs_address(encoding: Encoding) -> None:
     notes = apply(MasterService(), DUAL, World(), encoding).notes
     assert notes == [("Service default/kubernetes", "changed", f"points at {V6}, {V4} port 10268")]

@@ -1,4 +1,4 @@
-"""nodeportisolation: which pools may listen."""
+"""nodeportisolation: the Service's annotation lists the pools whose nodes open its node ports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_annotation_decides_whether_pool_p1_listens(encoding: Encoding, case
     case.check(NodePortIsolation(), encoding)
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == NodePortIsolation.reasons
 
 
@@ -66,15 +66,15 @@ def test_the_annotation_decides_whether_ports_listen_in_p1(listen: str, expected
 
 
 @given(st.text())
-def test_no_annotation_can_break_it(listen: str) -> None:
+def test_any_annotation_is_parsed_without_an_exception(listen: str) -> None:
     assert may_listen(listen, "p1") in (True, False)
 
 
-def test_the_pool_is_asked_only_where_it_decides(encoding: Encoding) -> None:
+def test_the_pool_is_read_only_if_the_annotation_names_pools(encoding: Encoding) -> None:
     assert apply(NodePortIsolation(), listening(None), IN_P1, encoding).asked == []
     assert apply(NodePortIsolation(), listening("p1"), IN_P1, encoding).asked == [("own_pool",)]
 
 
-def test_why(encoding: Encoding) -> None:
+def test_the_note_names_the_entry_that_decides(encoding: Encoding) -> None:
     notes = apply(NodePortIsolation(), listening("p2,p3"), IN_P1, encoding).notes
     assert notes == [("service default/web", "dropped", f"it has {LISTEN}=p2,p3, this node's pool is p1")]

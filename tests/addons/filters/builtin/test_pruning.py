@@ -1,4 +1,4 @@
-"""Endpoints and slices (v1, v1beta1) lose the same endpoints by the same rule."""
+"""Endpoints and EndpointSlices (v1, v1beta1) lose the same endpoints by the same rule."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SUBSETS = endpoints(
     [
         (V1, 2, ["10.0.0.1"]),
         (V1BETA1, 2, ["10.0.0.1", "10.0.0.2"]),
-        # Three addresses, one subset that has none left, and that subset's two addresses.
+        # Dropped: three addresses, one subset that became empty, and that subset's two addresses.
         (SUBSETS, 5, ["10.0.0.1", "10.0.0.3", "10.0.2.1"]),
         (endpoint_slice([]), 0, []),
         (endpoints(), 0, []),
@@ -51,7 +51,7 @@ SUBSETS = endpoints(
     ],
     ids=["v1", "v1beta1", "subsets", "empty-slice", "no-subsets", "empty-subset"],
 )
-def test_endpoints_that_the_rule_does_not_allow_go(
+def test_endpoints_that_the_rule_excludes_are_removed(
     encoding: Encoding, sample: Sample, removed: int, left: list[str]
 ) -> None:
     obj = sample.build(encoding)
@@ -59,7 +59,7 @@ def test_endpoints_that_the_rule_does_not_allow_go(
     assert addresses_of(decode_again(obj)) == left
 
 
-def test_an_emptied_slice_keeps_its_ports(encoding: Encoding) -> None:
+def test_a_slice_without_endpoints_retains_its_ports(encoding: Encoding) -> None:
     obj = endpoint_slice([endpoint("10.0.0.2", "n2")]).build(encoding)
     assert prune(obj, ON_N1, ignore_note) == 1
     emptied = decode_again(obj)

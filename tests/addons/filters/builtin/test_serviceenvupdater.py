@@ -1,4 +1,4 @@
-"""serviceenvupdater: the variables by which a pod finds the API server."""
+"""serviceenvupdater: the environment variables that hold the API server's address point at the hub."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_only_pods_that_name_the_api_server_are_changed(encoding: Encoding, case
     case.check(ServiceEnvUpdater(), encoding)
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     assert reasons_of(CASES) == ServiceEnvUpdater.reasons
 
 
-def test_existing_variables_point_at_the_hub_and_none_is_added(encoding: Encoding) -> None:
+def test_existing_variables_get_the_hubs_address_and_none_is_added(encoding: Encoding) -> None:
     def env_of(obj: ApiObject, kind: str = "containers") -> list[Env]:
         containers = obj.fields.child("spec").children(kind)
         return [
@@ -66,6 +66,6 @@ def test_existing_variables_point_at_the_hub_and_none_is_added(encoding: Encodin
     assert env_of(changed, "initContainers") == [CLOUD]
 
 
-def test_why(encoding: Encoding) -> None:
+def test_the_note_names_the_changed_variables(encoding: Encoding) -> None:
     notes = apply(ServiceEnvUpdater(), pod(CLOUD), World(), encoding).notes
     assert notes == [("pod default/agent", "changed", f"{HOST}, {PORT} point at 169.254.2.1 port 10268")]

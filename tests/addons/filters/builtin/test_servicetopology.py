@@ -1,4 +1,4 @@
-"""servicetopology: both annotations, on Endpoints and slices, and every way in which an input can be missing."""
+"""servicetopology: both annotations, on Endpoints and EndpointSlices, and each missing input."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def row(
     outcome: str = "changed",
     **inputs: Any,
 ) -> tuple[Case, list[int]]:
-    """A case and the endpoints that it leaves; `inputs` are those of the world that differ."""
+    """Return a case and the numbers of the endpoints that remain; `inputs` replace those of the default world."""
     return Case(name, sample, outcome, reason, replace(world(annotations), **inputs)), list(left)
 
 
@@ -145,7 +145,9 @@ def left(applied: Applied) -> list[int]:
 @pytest.mark.parametrize(
     ("case", "numbers"), [pytest.param(c, n, id=c.name.replace(" ", "-")) for c, n in FILTERED]
 )
-def test_endpoints_out_of_reach_go(encoding: Encoding, case: Case, numbers: list[int]) -> None:
+def test_endpoints_outside_the_topology_are_removed(
+    encoding: Encoding, case: Case, numbers: list[int]
+) -> None:
     assert left(case.check(ServiceTopology(), encoding)) == numbers
 
 
@@ -155,7 +157,7 @@ def test_a_missing_input_restricts_nothing(encoding: Encoding, case: Case) -> No
 
 
 def on(*nodes: str) -> Sample:
-    """A slice with a ready endpoint on each of these nodes."""
+    """Return a slice with a ready endpoint on each of these nodes."""
     return endpoint_slice([endpoint(f"10.0.0.{node[1:]}", node) for node in nodes])
 
 
@@ -168,9 +170,9 @@ ORDERED = [
     row("a key without a ready endpoint is passed over", UNREADY, "preferred-key", ZY, 4),
     row("the same in endpoints", UNREADY_IN_ENDPOINTS, "preferred-key", ZY, 4),
     row("no key leaves a ready endpoint", on("n2"), "no-preferred", ZY),
-    # z would be won by n3, which the pool takes away: only n1 and n2 are left to win a key.
+    # n3 has z, but is outside the pool: keys are matched on n1 and n2 alone.
     row("a key is won among what the pool leaves", on("n2", "n3"), "both-topologies", Z_OR_ANY | POOL, 2),
-    # This slice has nothing on z, another one of the Service has: the other's endpoints are preferred.
+    # Another slice of the Service has endpoints on z, this one has none: the other's endpoints are preferred.
     row("a key is won in another slice", on("n2", "n4"), "preferred-key", Z_OR_ANY, ready=OF_BOTH),
 ]
 
@@ -178,11 +180,13 @@ ORDERED = [
 @pytest.mark.parametrize(
     ("case", "numbers"), [pytest.param(c, n, id=c.name.replace(" ", "-")) for c, n in ORDERED]
 )
-def test_keys_in_order_of_preference(encoding: Encoding, case: Case, numbers: list[int]) -> None:
+def test_the_first_topology_key_with_endpoints_is_used_in_preferred_order(
+    encoding: Encoding, case: Case, numbers: list[int]
+) -> None:
     assert left(case.check(ServiceTopology(Order.PREFERRED), encoding)) == numbers
 
 
-def test_every_reason_is_shown_above() -> None:
+def test_the_cases_cover_every_reason() -> None:
     tables = [c for c, _ in FILTERED], UNFILTERED, [c for c, _ in ORDERED]
     assert reasons_of(*tables) == ServiceTopology.reasons
 
@@ -211,7 +215,7 @@ def test_only_slices_of_the_same_family_prefer_a_key(encoding: Encoding) -> None
     assert ("ready_nodes", *WEB, "IPv4") in asked
 
 
-def test_why_is_this_endpoint_gone(encoding: Encoding) -> None:
+def test_the_note_explains_a_removed_endpoint(encoding: Encoding) -> None:
     assert apply(ServiceTopology(), SLICE, world(POOL), encoding).notes[:3] == [
         ("10.0.0.1", "kept", "node n1 is in node pool p1, as this node is"),
         ("10.0.0.2", "kept", "node n2 is in node pool p1, as this node is"),
@@ -236,7 +240,7 @@ def test_why_is_this_endpoint_gone(encoding: Encoding) -> None:
         ),
     ],
 )
-def test_why_nothing_is_filtered(
+def test_the_note_explains_why_nothing_is_filtered(
     encoding: Encoding, sample: Sample, inputs: World, note: tuple[str, str, str]
 ) -> None:
     assert apply(ServiceTopology(), sample, inputs, encoding).notes == [note]
@@ -260,7 +264,7 @@ topologies = st.fixed_dictionaries(
     shape=st.sampled_from(["v1", "v1beta1", "endpoints"]),
     encoding=st.sampled_from(Encoding),
 )
-def test_endpoints_only_ever_go_and_the_rest_keeps_its_order(
+def test_the_filter_only_removes_endpoints_and_retains_their_order(
     nodes: list[str | None],
     annotations: dict[str, str],
     order: Order,

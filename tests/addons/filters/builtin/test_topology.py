@@ -37,7 +37,7 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
         ({OPENYURT: "kubernetes.io/hostname"}, Topology(Reach.NODE)),
         ({OPENYURT: "openyurt.io/nodepool"}, Topology(Reach.POOL)),
         ({OPENYURT: "kubernetes.io/zone"}, Topology(Reach.POOL)),
-        # Not words of this annotation: Kubernetes' own zone label, a list, other spellings.
+        # Not values of this annotation: Kubernetes' own zone label, a list, other spellings.
         *(
             ({OPENYURT: annotation}, Topology(doubts=("unknown-topology",)))
             for annotation in (
@@ -61,7 +61,7 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
         ),
         ({SUPEREDGE: '["a", "*"]'}, Topology(keys=("a", "*"), order=Order.PREFERRED)),
         ({SUPEREDGE: '["*", "a"]'}, Topology(keys=("*", "a"))),
-        # One slice took seconds: each repetition of a key was looked for on each node.
+        # Repeated keys once made one slice take seconds: each repetition was compared on each node.
         (
             {SUPEREDGE: json.dumps(["a", *["b"] * 500, "*"])},
             Topology(keys=("a", "b", "*"), order=Order.PREFERRED),
@@ -76,18 +76,18 @@ def test_topology_annotations_are_parsed(annotations: Mapping[str, str], topolog
     assert parse_topology(annotations) == topology
 
 
-def test_the_option_orders_several_keys() -> None:
+def test_the_option_sets_the_order_of_several_topology_keys() -> None:
     ordered = parse_topology({SUPEREDGE: '["a", "b"]'}, Order.PREFERRED)
     assert ordered == Topology(keys=("a", "b"), order=Order.PREFERRED)
 
 
 @given(st.dictionaries(st.sampled_from([OPENYURT, SUPEREDGE, "x"]), st.text()))
-def test_no_annotation_can_break_it(annotations: dict[str, str]) -> None:
+def test_any_annotation_is_parsed_without_an_exception(annotations: dict[str, str]) -> None:
     topology = parse_topology(annotations)
     assert set(topology.doubts) <= {"unknown-topology", "bad-topology-keys"}
 
 
-def test_why_a_node_is_this_one_or_not() -> None:
+def test_the_reason_says_if_a_node_is_this_node() -> None:
     rule = on_this_node(World(node_name="n1"))
     assert rule.explain("n2") == "endpoint of node n2, this node is n1"
     assert rule.explain("") == "endpoint that names no node, this node is n1"
@@ -103,13 +103,13 @@ def test_why_a_node_is_this_one_or_not() -> None:
         ("", "endpoint that names no node"),
     ],
 )
-def test_why_a_node_is_in_this_pool_or_not(node: str, why: str) -> None:
+def test_the_reason_says_if_a_node_is_in_this_pool(node: str, why: str) -> None:
     rule = in_this_pool(pooled_world({}))
     assert isinstance(rule, NodeRule)
     assert rule.explain(node) == why
 
 
-def test_a_label_that_the_pool_s_status_does_not_confirm_yet_does_not_count() -> None:
+def test_a_pool_label_is_ignored_until_the_pools_status_names_the_node() -> None:
     world = pooled_world({})
     world.nodes["new"] = {POOL_LABEL: "p1"}
     rule = in_this_pool(world)
@@ -136,11 +136,11 @@ NODES: dict[str, dict[str, str]] = {
         ("", "endpoint that names no node"),
     ],
 )
-def test_why_a_node_shares_a_key_or_not(node: str, why: str) -> None:
+def test_the_reason_says_if_a_node_shares_a_topology_key(node: str, why: str) -> None:
     assert sharing_a_key(("z", "y"), "n1", NODES.get).explain(node) == why
 
 
-def test_an_unknown_own_node_is_the_reason() -> None:
+def test_the_reason_names_an_unknown_own_node() -> None:
     assert sharing_a_key(("z",), "n9", NODES.get).explain("n2") == "this node n9 is not known"
 
 

@@ -1,4 +1,4 @@
-"""The invariants of every filter, whatever the object and the world, checked whenever a test applies one."""
+"""Invariants that every filter holds for any object and input, checked whenever a test applies a filter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tests.addons.filters.support.samples import Notes, Sample, World, decode_ag
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of one application: the object as its reader decodes it, and the filter's questions
-    and notes."""
+    """The result of applying a filter once: the decoded object, and the filter's reads and notes."""
 
     verdict: Verdict
     obj: ApiObject
@@ -28,7 +27,7 @@ class Applied:
 
 
 def apply(filter_: Filter, sample: Sample, world: World, encoding: Encoding) -> Applied:
-    """Applies the filter to a fresh object, and checks what every filter promises."""
+    """Apply the filter to a fresh object, and check the invariants of all filters."""
     asking, obj = replace(world, asked=[]), sample.build(encoding)
     before = obj.encode()
     verdict = filter_.apply(obj, asking)
@@ -70,7 +69,7 @@ class Case:
 
 
 def named(cases: list[Case]) -> list[object]:
-    """The cases as pytest shows them."""
+    """Return the cases as pytest parameters, with their names as ids."""
     return [pytest.param(case, id=case.name.replace(" ", "-")) for case in cases]
 
 

@@ -1,4 +1,4 @@
-"""Objects written once and built in either encoding, and a world for the filters to ask about."""
+"""Sample objects that are built in either encoding, and the inputs that filters read."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
 
 MAPPINGS = frozenset({"labels", "annotations", "data", "topology"})
-"""The fields of the samples that are maps of strings; every other JSON object is a message."""
+"""The fields of the samples that are string maps; every other JSON object is a message."""
 
 UNKNOWN_JSON = '"fromTheFuture":{"kept":[1,2.50,"\\u00e9"]}'
 UNKNOWN_PROTOBUF = b"\xfa\x3e\x04kept"
-"""Field 1007, a string: a number that no message of the schema has."""
+"""Field 1007, a string: no message of the schema has this number."""
 
 Content = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Sample:
-    """An object of the API, as its JSON would be without apiVersion and kind."""
+    """An object of the API, as its JSON is without apiVersion and kind."""
 
     api_version: str
     kind: str
     content: Content
 
     def build(self, encoding: Encoding) -> ApiObject:
-        """Build the object that a filter gets: decoded from bytes, with a field that no schema has."""
+        """Build the object that a filter gets: decoded from bytes, with a field that the schema does not have."""
         if encoding is Encoding.JSON:
             text = json.dumps({"apiVersion": self.api_version, "kind": self.kind, **self.content})
             return decode_object(
@@ -46,12 +46,12 @@ class Sample:
 
 
 def decode_again(obj: ApiObject) -> ApiObject:
-    """The object as its reader gets it."""
+    """Return the object as a client decodes it."""
     return decode_object(obj.encoding, obj.api_version, obj.kind, obj.encode())
 
 
 def has_unknown(obj: ApiObject) -> bool:
-    """Whether the field that no schema has is still there, byte for byte."""
+    """Return True if the field unknown to the schema is unchanged, byte for byte."""
     unknown = json.loads(f"{{{UNKNOWN_JSON}}}") if obj.encoding is Encoding.JSON else UNKNOWN_PROTOBUF
     if isinstance(unknown, bytes):
         return unknown in obj.encode()
@@ -69,7 +69,7 @@ def _write(fields: Fields, content: Content) -> None:
             for item in value:
                 _write(fields.add(name), item)
         elif isinstance(value, list):
-            if value:  # in protobuf an empty list is none
+            if value:  # protobuf does not encode an empty list
                 fields.set_texts(name, value)
         else:
             fields.set(name, value)
@@ -93,7 +93,7 @@ def service(
 
 
 def endpoint(address: str, node: str | None, ready: bool | None = True) -> Content:
-    """An endpoint of a v1 slice."""
+    """Return an endpoint of a v1 slice."""
     found: Content = {"addresses": [address]}
     if ready is not None:
         found["conditions"] = {"ready": ready}
@@ -101,7 +101,7 @@ def endpoint(address: str, node: str | None, ready: bool | None = True) -> Conte
 
 
 def old_endpoint(address: str, hostname: str | None, node: str | None = None) -> Content:
-    """An endpoint of a v1beta1 slice, with the node in its topology."""
+    """Return an endpoint of a v1beta1 slice, with the node in its topology."""
     found: Content = {"addresses": [address], "conditions": {"ready": True}}
     if hostname is not None:
         found["topology"] = {"kubernetes.io/hostname": hostname}
@@ -126,7 +126,7 @@ def endpoint_slice(
 
 
 def subset(ready: Mapping[str, str | None], not_ready: Mapping[str, str | None] | None = None) -> Content:
-    """A subset of an Endpoints object, from addresses and their nodes."""
+    """Return a subset of an Endpoints object, from addresses and their nodes."""
     found: Content = {"ports": [{"name": "http", "protocol": "TCP", "port": 8080}]}
     for name, nodes in (("addresses", ready), ("notReadyAddresses", not_ready)):
         if nodes:
@@ -140,7 +140,7 @@ def endpoints(*subsets: Content, name: str = "web", annotations: Mapping[str, st
 
 
 def addresses_of(obj: ApiObject) -> list[str]:
-    """Every address that is left, ready ones of a subset before the others."""
+    """Return every remaining address, the ready ones of a subset before the others."""
     if obj.kind == "EndpointSlice":
         return [address for e in obj.fields.children("endpoints") for address in e.texts("addresses")]
     return [
@@ -152,19 +152,19 @@ def addresses_of(obj: ApiObject) -> list[str]:
 
 
 WEB = ("default", "web")
-"""A Service, by namespace and name."""
+"""A Service: its namespace and name."""
 QUESTIONS = frozenset(name for name, value in vars(GivenInputs).items() if callable(value) and name[0] != "_")
 
 
 @dataclass(frozen=True)
 class World(GivenInputs):
-    """Inputs for a test, which remember what they were asked."""
+    """Inputs of a test, which record the reads."""
 
     node_name: str = "n1"
     hub: HubAddress = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: list[PodReport] = field(default_factory=list)
-    """Reports by nodes other than the pod's."""
+    """Reports by nodes other than the pod's node."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def __getattribute__(self, name: str) -> Any:
@@ -183,14 +183,15 @@ class World(GivenInputs):
 
 
 def pooled_world(annotations: Mapping[str, str]) -> World:
-    """Service default/web with these annotations; n1 (this node) and n2 in pool p1, n3 in p2, n4 in none."""
+    """Return inputs with Service default/web with these annotations; n1 (this node) and n2 in pool p1, n3 in p2, n4 in
+    none."""
     pools = {"p1": frozenset({"n1", "n2"}), "p2": frozenset({"n3"})}
     nodes = {node: {POOL_LABEL: pool} for pool, members in pools.items() for node in members}
     return World(services={WEB: dict(annotations)}, nodes=nodes | {"n4": {}}, pools=pools, pool="p1")
 
 
 class Notes:
-    """A note that keeps the verdicts that it gets."""
+    """A note function that records the verdicts."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str]] = []

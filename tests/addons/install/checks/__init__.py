@@ -1,1 +1,1 @@
-"""Tests of the checks of the doctor."""
+"""Tests of the doctor's checks."""

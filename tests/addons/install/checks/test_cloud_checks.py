@@ -1,4 +1,4 @@
-"""The doctor's findings about a cloud, by the cloud's answers."""
+"""The doctor's findings about a cloud, for each response of the cloud."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ PORT = 10261
 HERE = {"host": "127.0.0.1", "port": PORT}
 
 
-async def found(
+async def findings_for(
     answers: Mapping[str, Any] = {}, ahead: float = 0.0, refused: frozenset[str] = frozenset()
 ) -> list[str]:
-    """The findings, one a line. The cloud's clock is so many seconds ahead."""
+    """Return the findings about a cloud with these responses, whose clock is `ahead` seconds ahead."""
     date = {"Date": format_datetime(datetime.now(UTC) + timedelta(seconds=ahead), usegmt=True)}
     async with small_api({**WELL, **answers}, date, refused) as url:
-        return await asked(url)
+        return await findings_at(url)
 
 
-async def asked(url: str) -> list[str]:
+async def findings_at(url: str) -> list[str]:
     return [str(each) for each in await check_cloud(anonymous(url), OwnNode("n1", RULES, PORT))]
 
 
-async def test_a_cloud_that_is_well() -> None:
-    lines = await found()
+async def test_a_healthy_cloud_has_no_warnings() -> None:
+    lines = await findings_for()
     assert all(line.startswith("ok ") for line in lines), lines
     assert [line.split()[1] for line in lines] == [
         "cloud",
@@ -78,13 +78,15 @@ async def test_a_cloud_that_is_well() -> None:
         ),
     ],
 )
-async def test_answers(answers: Mapping[str, Any], line: str) -> None:
-    assert any(each.startswith(line) for each in await found(answers))
+async def test_each_deviating_response_of_the_cloud_is_reported(
+    answers: Mapping[str, Any], line: str
+) -> None:
+    assert any(each.startswith(line) for each in await findings_for(answers))
 
 
 @pytest.mark.parametrize(("ahead", "line"), [(30, "warning  clock"), (-3600, "failed   clock")])
-async def test_clocks(ahead: float, line: str) -> None:
-    assert any(each.startswith(line) for each in await found(ahead=ahead))
+async def test_a_clock_that_differs_from_the_clouds_is_reported(ahead: float, line: str) -> None:
+    assert any(each.startswith(line) for each in await findings_for(ahead=ahead))
 
 
 @pytest.mark.parametrize(
@@ -95,13 +97,15 @@ async def test_clocks(ahead: float, line: str) -> None:
         ("leases", "failed   identity     may not write status and lease of n1", "this node's own"),
     ],
 )
-async def test_rights_that_are_missing(resource: str, line: str, manifest: str) -> None:
-    (said,) = [each for each in await found(refused=frozenset({resource})) if each.startswith(line)]
+async def test_missing_permissions_are_reported_with_their_manifest(
+    resource: str, line: str, manifest: str
+) -> None:
+    (said,) = [each for each in await findings_for(refused=frozenset({resource})) if each.startswith(line)]
     assert manifest in said
 
 
-async def test_a_cloud_that_is_away_ends_the_checks() -> None:
-    (only,) = await asked("http://127.0.0.1:1")
+async def test_an_unreachable_cloud_ends_the_checks() -> None:
+    (only,) = await findings_at("http://127.0.0.1:1")
     assert only.startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
 
 
@@ -112,7 +116,9 @@ async def test_a_cloud_that_is_away_ends_the_checks() -> None:
         (frozenset({"certificatesigningrequests"}), "failed   token        may not ask"),
     ],
 )
-async def test_before_there_is_an_identity_the_token_is_looked_at(refused: frozenset[str], last: str) -> None:
+async def test_the_bootstrap_token_is_checked_before_the_node_has_an_identity(
+    refused: frozenset[str], last: str
+) -> None:
     async with small_api(WELL, {"Date": format_datetime(datetime.now(UTC), usegmt=True)}, refused) as url:
         lines = [str(each) for each in await check_cloud(anonymous(url), None)]
     assert [line.split()[1] for line in lines] == ["cloud", "clock", "version", "token"]
@@ -120,11 +126,11 @@ async def test_before_there_is_an_identity_the_token_is_looked_at(refused: froze
 
 
 @pytest.mark.parametrize("manifest", [RBAC, RBAC_OF_NODES])
-def test_the_manifests_exist(manifest: str) -> None:
+def test_the_manifests_named_in_findings_exist(manifest: str) -> None:
     assert (ROOT / manifest).is_file()
 
 
-def spec(http: Json, kind: str = "livenessProbe", containers: str = "containers", **more: Any) -> Json:
+def pod_spec(http: Json, kind: str = "livenessProbe", containers: str = "containers", **more: Any) -> Json:
     return {containers: [{"name": "c", kind: {"httpGet": http}}], **more}
 
 
@@ -143,26 +149,26 @@ NAMED = {
 @pytest.mark.parametrize(
     ("pod", "asking"),
     [
-        (spec(HERE), True),
-        (spec(HERE, "startupProbe"), True),
-        (spec(HERE, containers="initContainers"), True),
+        (pod_spec(HERE), True),
+        (pod_spec(HERE, "startupProbe"), True),
+        (pod_spec(HERE, containers="initContainers"), True),
         (HOOK, True),
         (NAMED, True),
-        (spec({"port": PORT}, hostNetwork=True), True),
-        (spec({"port": PORT}), False),
-        (spec({**HERE, "port": 10267}), False),
-        (spec({**HERE, "port": "web"}), False),
+        (pod_spec({"port": PORT}, hostNetwork=True), True),
+        (pod_spec({"port": PORT}), False),
+        (pod_spec({**HERE, "port": 10267}), False),
+        (pod_spec({**HERE, "port": "web"}), False),
         ({"containers": [{"name": "c", "livenessProbe": {"tcpSocket": HERE}, "lifecycle": {}}]}, False),
     ],
 )
-def test_a_pod_that_leads_kubelet_to_the_hub(pod: Json, asking: bool) -> None:
+def test_a_pod_whose_probes_call_the_hubs_port_is_found(pod: Json, asking: bool) -> None:
     assert asks(pod, PORT) is asking
 
 
 @pytest.mark.parametrize("count", [0, 1, NAMED_PODS + 1])
-async def test_the_finding_names_them(count: int) -> None:
+async def test_the_finding_names_pods_whose_probes_call_the_hub(count: int) -> None:
     pods = [
-        {"metadata": {"namespace": "default", "name": f"p{number}"}, "spec": spec(HERE)}
+        {"metadata": {"namespace": "default", "name": f"p{number}"}, "spec": pod_spec(HERE)}
         for number in range(count)
     ]
     async with small_api({"/api/v1/pods": {"items": pods}}) as url, cloud(anonymous(url)) as client:

@@ -1,4 +1,4 @@
-"""The doctor loads files of filters as the hub would, in a process that can do no more than the hub."""
+"""The doctor loads filter files as the hub would, in a process without more rights than the hub."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_doctor_reports_how_a_file_of_filters_affects_the_hub(
     assert re.match(said, str(found)), found
 
 
-def test_a_path_from_here_is_none_for_the_hub() -> None:
+def test_a_relative_path_of_a_filter_file_is_refused() -> None:
     found = check_filters([Path("acme.py")], [])
     assert str(found).startswith("failed   filters      acme.py: give the absolute path")
 

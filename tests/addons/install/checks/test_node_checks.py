@@ -1,4 +1,4 @@
-"""The doctor's checks of the node: its distribution, certificates of every age, disks, ports, addresses."""
+"""The doctor's checks of the node: its distribution, certificates before and after expiry, disks, ports, addresses."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.cloud.pki import Authority
 DAY = timedelta(days=1)
 
 
-def test_a_program_below_the_folder_of_a_person_is_not_the_units(tmp_path: Path) -> None:
+def test_a_program_in_a_home_folder_is_refused_for_the_unit(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
     (program := home / "bin" / "edgehub").touch()
     (link := tmp_path / "edgehub").symlink_to(program)
-    closed = 0o604 if os.geteuid() == 0 else 0o704  # who runs the tests must get through
+    closed = 0o604 if os.geteuid() == 0 else 0o704  # the user of the tests needs access
     for each, mode in ((program, 0o755), (program.parent, 0o755), (home, closed)):
         each.chmod(mode)
     found = check_program(Program(Path("/"), str(link)))
@@ -51,8 +51,8 @@ def test_a_program_below_the_folder_of_a_person_is_not_the_units(tmp_path: Path)
         ("", "/opt/edgehub/bin/edgehub is not there"),
     ],
 )
-def test_the_program_of_an_image_lies_in_the_image(tmp_path: Path, script: str, missing: str) -> None:
-    """The program that runs this, and its interpreter, are this machine's."""
+def test_the_program_of_an_image_is_checked_below_its_root(tmp_path: Path, script: str, missing: str) -> None:
+    """The running program and its interpreter belong to this machine, not to the image."""
     (folder := tmp_path / "opt/edgehub/bin").mkdir(parents=True)
     (folder / "python3").touch(mode=0o755)
     if script:
@@ -75,7 +75,7 @@ def test_the_program_of_an_image_lies_in_the_image(tmp_path: Path, script: str, 
         (-1 * DAY, Severity.FAILED, "is the clock of this node right"),
     ],
 )
-def test_certificates_of_every_age(
+def test_certificates_are_reported_before_and_after_expiry(
     tmp_path: Path, later: timedelta, severity: Severity, message: str
 ) -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
@@ -108,7 +108,7 @@ def test_an_expired_certificate_is_reported_with_the_one_that_should_have_renewe
     assert "with its bootstrap token" in ended
 
 
-def test_the_certificates_that_the_hub_keeps(tmp_path: Path) -> None:
+def test_certificates_in_the_state_folder_are_reported(tmp_path: Path) -> None:
     pki = tmp_path / "pki"
     pki.mkdir()
     (pki / "serving.crt").write_bytes(Authority().issue_server("n1", ["127.0.0.1"]).certificate)
@@ -145,13 +145,15 @@ def test_credentials_without_a_certificate_are_rated_by_their_kind(
     assert found.severity is severity
 
 
-def test_disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_enough_free_space_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert check_disk(tmp_path / "not/yet/there").severity is Severity.OK
     monkeypatch.setattr(node_checks, "MIN_FREE_DISK", 2**70)
     assert check_disk(tmp_path).severity is Severity.WARNING
 
 
-def test_ports() -> None:
+def test_a_port_in_use_fails_unless_the_hub_or_systemd_uses_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (failed,) = check_ports("127.0.0.1", {"--port": port, "--tls-port": 0}, is_running=False)
@@ -163,7 +165,7 @@ def test_ports() -> None:
     assert "choose another one by --port" in failed.text
 
 
-def test_addresses() -> None:
+def test_missing_and_loopback_pod_addresses_are_reported() -> None:
     missing, loopback = check_address(("192.0.2.1", "127.0.0.1"))
     assert (missing.severity, loopback.severity) == (Severity.FAILED, Severity.WARNING)
     assert "ip addr add 192.0.2.1/32 dev lo" in missing.text
@@ -172,13 +174,13 @@ def test_addresses() -> None:
 K3S = "var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 
 
-def laid(root: Path, *files: str, text: str = "") -> None:
+def write_files(root: Path, *files: str, text: str = "") -> None:
     for file in files:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).write_text(text)
 
 
-def said(root: Path, kubelet: Path = KUBELET_KUBECONFIG) -> str:
+def distribution_findings(root: Path, kubelet: Path = KUBELET_KUBECONFIG) -> str:
     return "\n".join(map(str, check_distribution(root, kubelet, KUBELET_KUBECONFIG)))
 
 
@@ -191,24 +193,29 @@ def said(root: Path, kubelet: Path = KUBELET_KUBECONFIG) -> str:
         ("var/lib/k0s/kubelet.conf", "--kubelet-service k0sworker.service"),
     ],
 )
-def test_each_is_known_by_kubelets_kubeconfig(tmp_path: Path, file: str, message: str) -> None:
-    laid(tmp_path, file)
-    assert message in said(tmp_path)
-    assert "failed" not in said(tmp_path)
+def test_each_distribution_is_recognized_by_kubelets_kubeconfig(
+    tmp_path: Path, file: str, message: str
+) -> None:
+    write_files(tmp_path, file)
+    assert message in distribution_findings(tmp_path)
+    assert "failed" not in distribution_findings(tmp_path)
 
 
 def test_the_check_proposes_no_kubeconfig_once_one_is_named(tmp_path: Path) -> None:
-    laid(tmp_path, K3S)
+    write_files(tmp_path, K3S)
     copy = Path("/etc/rancher/k3s/edgehub-kubelet.kubeconfig")
-    assert said(tmp_path, copy) == f"ok       distribution k3s, with kubelet's kubeconfig at {copy}"
+    assert (
+        distribution_findings(tmp_path, copy)
+        == f"ok       distribution k3s, with kubelet's kubeconfig at {copy}"
+    )
 
 
-def test_talos_takes_no_installation(tmp_path: Path) -> None:
-    laid(tmp_path, "etc/os-release", text='NAME="Talos"\nID=talos\n')
-    assert said(tmp_path).startswith("failed   distribution Talos")
+def test_an_installation_on_talos_is_refused(tmp_path: Path) -> None:
+    write_files(tmp_path, "etc/os-release", text='NAME="Talos"\nID=talos\n')
+    assert distribution_findings(tmp_path).startswith("failed   distribution Talos")
 
 
-def test_a_node_of_kubeadm_is_none_of_them(tmp_path: Path) -> None:
-    laid(tmp_path, "etc/os-release", text="ID=debian\n")
-    laid(tmp_path, "etc/kubernetes/kubelet.conf", K3S)
-    assert said(tmp_path) == ""
+def test_a_kubeadm_node_has_no_finding_about_its_distribution(tmp_path: Path) -> None:
+    write_files(tmp_path, "etc/os-release", text="ID=debian\n")
+    write_files(tmp_path, "etc/kubernetes/kubelet.conf", K3S)
+    assert distribution_findings(tmp_path) == ""

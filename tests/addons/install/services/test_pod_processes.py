@@ -1,4 +1,4 @@
-"""Containers that have the hub's address, found by their processes and ended as kubelet would."""
+"""Containers that use the hub's address, found by their processes and ended as kubelet would."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_a_container_is_found_by_the_address_in_its_environment(tmp_path: Path) 
     static = "8f3c2b1a0d9e8f7c6b5a4d3e2f1a0b9c"
     process(tmp_path, 1, 0, "/init.scope", None)
     process(tmp_path, 10, 1, systemd, ADDRESS)
-    process(tmp_path, 11, 10, systemd, ADDRESS)  # its child
+    process(tmp_path, 11, 10, systemd, ADDRESS)  # a child process of the container
     process(tmp_path, 20, 1, cgroupfs, ADDRESS)
     process(tmp_path, 30, 1, f"/kubepods/pod{static}/1", ADDRESS)
     process(tmp_path, 40, 1, cgroupfs.replace("def", "older"), "10.96.0.1")
     process(tmp_path, 50, 1, "/user.slice", ADDRESS)
     process(tmp_path, 55, 1, cgroupfs.replace("def", "job"), ADDRESS)
-    (tmp_path / "proc/self").symlink_to("55")  # a Job that uninstalls
-    (tmp_path / "proc/60").mkdir()  # ended meanwhile
+    (tmp_path / "proc/self").symlink_to("55")  # a Job that uninstalls the hub
+    (tmp_path / "proc/60").mkdir()  # ended before it was read
     (tmp_path / f"var/log/pods/default_web_{UID}").mkdir(parents=True)
     (tmp_path / f"var/log/pods/kube-system_proxy_{static}").mkdir()
     assert containers_at([ADDRESS], tmp_path) == [
@@ -49,9 +49,9 @@ def test_a_node_without_pods_has_no_containers(tmp_path: Path) -> None:
     assert containers_at([ADDRESS], tmp_path) == []
 
 
-def test_a_pod_is_there_as_long_as_kubelet_has_its_folder(tmp_path: Path) -> None:
+def test_a_pod_exists_as_long_as_kubelet_has_its_folder(tmp_path: Path) -> None:
     (tmp_path / f"var/log/pods/kube-system_edgehub-n1_{UID}").mkdir(parents=True)
-    (tmp_path / f"var/log/pods/kube-system_edgehub-n1_{OTHER}").mkdir()  # an earlier one's
+    (tmp_path / f"var/log/pods/kube-system_edgehub-n1_{OTHER}").mkdir()  # the log of an earlier container
     folder = tmp_path / "var/lib/kubelet/pods" / UID
     folder.mkdir(parents=True)
     assert has_pod("kube-system/edgehub-n1", tmp_path)
@@ -75,7 +75,7 @@ def test_the_log_of_each_container_of_a_pod_is_found_by_its_restarts(tmp_path: P
 
 
 @pytest.mark.parametrize(("trap", "ended_by"), [("trap 'exit 3' TERM", 3), ("trap '' TERM", -signal.SIGKILL)])
-async def test_a_container_is_asked_to_end_and_killed_where_it_does_not(trap: str, ended_by: int) -> None:
+async def test_a_container_gets_sigterm_and_then_sigkill(trap: str, ended_by: int) -> None:
     running = await asyncio.create_subprocess_exec(
         "sh", "-c", f"{trap}; echo; while :; do read -r _; done", stdin=-1, stdout=-1
     )
@@ -83,4 +83,4 @@ async def test_a_container_is_asked_to_end_and_killed_where_it_does_not(trap: st
     await running.stdout.readline()
     await asyncio.to_thread(end, [Container("default/web", running.pid)], 0.5)
     assert await running.wait() == ended_by
-    end([Container("default/web", running.pid)])  # gone already
+    end([Container("default/web", running.pid)])  # already ended

@@ -1,4 +1,4 @@
-"""Waits for a hub and a node: their ends, and the missing condition in the error."""
+"""Waits for a hub and a node: how they end, and the missing condition in the error."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_ready_node_ends_the_wait() -> None:
         (None, 0, "cannot read whether the node is Ready: not found"),
     ],
 )
-async def test_a_node_that_does_not_get_ready_fails_with_the_last_missing_condition(
+async def test_the_wait_for_a_node_fails_with_the_last_missing_condition(
     node: object, writes: float, why: str
 ) -> None:
     async with small_api({"/metrics": METRICS, "/api/v1/nodes/n1": node}) as url:
@@ -90,7 +90,7 @@ def hub_that_started(at: str) -> dict[str, Any]:
     return {"/readyz": "ok", "/debug/status": {"started": at}, "/metrics": METRICS}
 
 
-async def test_the_previous_hub_is_not_confused_with_the_new_one() -> None:
+async def test_the_wait_distinguishes_the_new_hub_from_the_previous_one() -> None:
     """kubelet replaces a static pod some time after its manifest has changed."""
     answers = hub_that_started("first")
     async with small_api(answers) as url:
@@ -106,7 +106,7 @@ async def test_the_previous_hub_is_not_confused_with_the_new_one() -> None:
         assert await start_of(hub_at(url)) == ""
 
 
-async def test_a_hub_that_stays_ready_is_well() -> None:
+async def test_a_hub_that_stays_ready_passes_the_check() -> None:
     async with small_api(hub_that_started("first")) as url:
         await watch_hub(hub_at(url), 0.3)
         await wait_for_kubelet(hub_at(url), 0.0)
@@ -119,9 +119,9 @@ async def test_a_hub_that_stays_ready_is_well() -> None:
         ({"/debug/status": {"started": "first"}}, "the hub is no longer ready: not found"),
     ],
 )
-async def test_a_hub_that_does_not_stay_ready_is_not_well(later: dict[str, Any], why: str) -> None:
+async def test_a_hub_that_does_not_stay_ready_fails_the_check(later: dict[str, Any], why: str) -> None:
     class OnceThen(dict[str, Any]):
-        """The answers of one hub until it has said when it started, then of another one."""
+        """Respond as one hub until it has reported its start time, then as another hub."""
 
         def __init__(self, first: dict[str, Any], later: dict[str, Any]) -> None:
             super().__init__(first)

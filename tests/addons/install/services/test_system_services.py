@@ -30,7 +30,7 @@ def systemctl(folder: Path, status: int = 0) -> str:
     return str(program)
 
 
-def test_each_step_is_a_call(tmp_path: Path) -> None:
+def test_each_step_calls_systemctl(tmp_path: Path) -> None:
     services = Services(systemctl(tmp_path))
     services.start_hub(has_sockets=True, opens_anew=True)
     services.start_hub(has_sockets=True)
@@ -62,7 +62,7 @@ def test_the_last_output_of_systemctl_is_the_error(tmp_path: Path) -> None:
         Services(str(tmp_path / "nowhere")).reload()
 
 
-def test_without_a_program_nothing_is_called() -> None:
+def test_nothing_is_called_without_systemctl() -> None:
     services = Services("")
     assert not services.can_be_called
     services.start_hub()
@@ -94,7 +94,9 @@ def test_a_hub_that_makes_the_address_for_pods_may_change_the_network(
     assert pod["spec"]["containers"][0]["securityContext"]["capabilities"].get("add") == added
 
 
-def test_systemd_takes_the_sockets_and_the_unit_that_needs_them(systemd_analyze: str, tmp_path: Path) -> None:
+def test_systemd_accepts_the_sockets_and_the_unit_that_needs_them(
+    systemd_analyze: str, tmp_path: Path
+) -> None:
     service, sockets = tmp_path / "edgehub.service", tmp_path / "edgehub.socket"
     service.write_text(unit([sys.executable], has_sockets=True))
     sockets.write_text(socket_unit([("127.0.0.1", 10261), ("fd00::9:1", 10268)]))
@@ -106,8 +108,8 @@ def test_systemd_takes_the_sockets_and_the_unit_that_needs_them(systemd_analyze:
     assert "edgehub." not in done.stderr, done.stderr
 
 
-def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) -> None:
-    # Tenths, of 100, that `systemd-analyze security` may find: 2.9 and below is its word OK.
+def test_systemds_security_analysis_rates_the_unit_ok(systemd_analyze: str, written: Path) -> None:
+    # The exposure from `systemd-analyze security`, in tenths of 10: it rates 2.9 and below OK.
     exposure = 30
     asked = [
         systemd_analyze,
@@ -134,7 +136,7 @@ def test_an_argument_with_a_line_break_is_refused(argument: str) -> None:
         unit(["/edgehub", "--node", argument])
 
 
-def test_no_address_becomes_a_line_of_the_sockets() -> None:
+def test_an_address_with_a_line_break_is_refused_for_the_sockets() -> None:
     with pytest.raises(ValueError, match="IPv4"):
         socket_unit([(BREAK, 10261)])
 
@@ -144,7 +146,7 @@ def test_dollar_signs_are_escaped_in_arguments_of_the_static_pod() -> None:
     assert pod["spec"]["containers"][0]["args"] == ["--node", "$$(HOME)", "a$b"]
 
 
-def test_another_image_is_the_same_pod_for_kubelet_and_all_else_another_one() -> None:
+def test_the_static_pods_uid_changes_with_anything_but_the_image() -> None:
     def manifest(
         image: str = "edgehub:1", *arguments: str, port: int = 1, folders: Sequence[str] = ()
     ) -> bytes:
@@ -170,7 +172,7 @@ def test_the_static_pod_mounts_the_files_of_the_hub() -> None:
         each["name"]: each["hostPath"]["path"] for each in pod["spec"]["volumes"] if "hostPath" in each
     }
     mounts = {each["name"]: (each["mountPath"], each.get("readOnly")) for each in container["volumeMounts"]}
-    # Python's tempfile, by which keys reach TLS, finds no other folder where the root is read-only.
+    # Python's tempfile, which passes keys to TLS, needs this folder where the root is read-only.
     assert mounts.pop("tmp") == ("/tmp", None)  # noqa: S108 - a pod's own
     assert {*folders} < {*volumes.values()}
     assert mounts == {name: (path, name != "state") for name, path in volumes.items()}

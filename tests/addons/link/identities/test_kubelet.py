@@ -44,14 +44,14 @@ def test_kubelet_of_this_node_sees_the_certificate_of_the_hub(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_server_of_another_name_or_ca_is_not_asked(tmp_path: Path, is_known: bool) -> None:
+def test_no_request_is_sent_to_a_server_with_another_name_or_ca(tmp_path: Path, is_known: bool) -> None:
     authority, other = Authority(), Authority("another")
     serving = (authority if is_known else other).issue_server("any", ["n2" if is_known else "n1"])
     with pytest.raises(SSL.Error):
         shown_to_kubelet(tmp_path, serving, authority.certificate, authority.issue_client("for-kubelet"))
 
 
-def test_without_a_certificate_the_link_leads_to_no_kubelet() -> None:
+def test_the_link_has_no_kubelet_client_without_a_certificate() -> None:
     link = UpstreamManager(Cloud([], "priority"), NO_CREDENTIALS)
     assert not kubelet_at(7).is_in_cloud
     assert kubelet_at(7).node == KUBELET

@@ -1,5 +1,5 @@
-"""An exec plugin runs before its credentials expire and when the cloud refuses them; the previous ones stay in use
-meanwhile."""
+"""An exec plugin runs before its credentials expire and when the cloud refuses them; until then the previous ones stay
+in use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Plugin:
-    """Gives one token after another, each for so many seconds of the loop, and an error where a life is 0."""
+    """Return one token after another, each valid for a number of seconds; fail where that is 0."""
 
     def __init__(self, *lives: float | None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -55,7 +55,7 @@ async def credentials_of(plugin: Plugin, refused: Notifier) -> AsyncIterator[Cre
             await task
 
 
-async def test_credentials_are_renewed_before_their_end() -> None:
+async def test_credentials_are_renewed_before_they_expire() -> None:
     plugin = Plugin(100.0, 1000.0)
     async with credentials_of(plugin, Notifier()):
         await plugin.is_spent.wait()
@@ -64,7 +64,7 @@ async def test_credentials_are_renewed_before_their_end() -> None:
     assert third - second == pytest.approx(900.0, abs=1)
 
 
-async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_them() -> None:
+async def test_credentials_without_an_expiry_are_renewed_when_the_cloud_refuses_them() -> None:
     plugin, refused = Plugin(), Notifier()
     async with credentials_of(plugin, refused) as credentials:
         assert credentials.user.bearer == "Bearer token-1"
@@ -76,7 +76,9 @@ async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_the
         await until(lambda: credentials.user.bearer == "Bearer token-2")
 
 
-async def test_former_credentials_serve_while_the_plugin_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_previous_credentials_are_used_while_the_plugin_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     plugin = Plugin(100.0, 0.0, 0.0)
     async with credentials_of(plugin, Notifier()) as credentials:
         await until(lambda: len(plugin.began) == 3, 1000.0)

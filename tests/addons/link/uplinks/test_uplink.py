@@ -1,4 +1,4 @@
-"""Uplinks: valid names, the uplink by which a connection leaves the node, and the cause of a failed one."""
+"""Uplinks: valid names, the uplink that a connection uses, and the cause of a failed connection."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_malformed_uplink_is_refused(text: str) -> None:
         parse_uplinks("hub_uplink", text)
 
 
-class Seen(asyncio.Protocol):
-    """Notes from where it was called."""
+class CallerRecorder(asyncio.Protocol):
+    """Record the addresses of callers."""
 
     callers: list[str]
 
@@ -57,13 +57,13 @@ class Seen(asyncio.Protocol):
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    Seen.callers = []
-    server = await asyncio.get_running_loop().create_server(Seen, LOOPBACK, 0)
+    CallerRecorder.callers = []
+    server = await asyncio.get_running_loop().create_server(CallerRecorder, LOOPBACK, 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
 
 
-class Ended(asyncio.Protocol):
+class ClosedProtocol(asyncio.Protocol):
     def __init__(self) -> None:
         self.over = asyncio.Event()
 
@@ -73,9 +73,9 @@ class Ended(asyncio.Protocol):
 
 async def test_a_connection_leaves_by_its_uplink(port: int) -> None:
     async def came_from(port: int, uplink: Uplink | None, host: str = LOOPBACK) -> str:
-        _, ended = await uplinks.connect(Ended, host, port, uplink)
+        _, ended = await uplinks.connect(ClosedProtocol, host, port, uplink)
         await ended.over.wait()
-        return Seen.callers[-1]
+        return CallerRecorder.callers[-1]
 
     assert await came_from(port, None) == LOOPBACK
     assert await came_from(port, Uplink(OTHER, is_address=True)) == OTHER
@@ -99,18 +99,18 @@ async def test_a_connection_leaves_by_its_uplink(port: int) -> None:
         (Uplink("lo"), LOOPBACK, "Connection refused|Connect call failed"),
     ],
 )
-async def test_an_uplink_that_leads_nowhere_is_no_fault_of_the_node(
+async def test_an_uplink_without_a_route_is_a_fault_of_the_server(
     uplink: Uplink, host: str, said: str
 ) -> None:
-    """Another one may lead there: the server counts as down by this one."""
+    """Another uplink may have a route, so the server counts as down through this one."""
     with socket.socket() as taken:
         taken.bind((LOOPBACK, 0))
         with pytest.raises(OSError, match=said) as failed:
-            await uplinks.connect(Ended, host, taken.getsockname()[1], uplink)
+            await uplinks.connect(ClosedProtocol, host, taken.getsockname()[1], uplink)
     assert fault_of(str(failed.value)) is Fault.SERVER
 
 
-async def test_an_opening_that_is_given_up_leaves_no_socket() -> None:
+async def test_a_cancelled_connect_leaves_no_open_socket() -> None:
     with socket.create_server((LOOPBACK, 0), backlog=0) as full:
         opening = [asyncio.create_task(Uplink("lo").open(*full.getsockname())) for _ in range(4)]
         await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +121,7 @@ async def test_an_opening_that_is_given_up_leaves_no_socket() -> None:
         assert left, "the queue of the server was full"
 
 
-# -- whose fault it is ----------------------------------------------------------------------------------------------
+# -- the cause of a failed connection ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_connect_error_is_attributed_to_node_or_server(message: str, fault: Fa
         ("no word for 6 s", "no word for 6 s"),
     ],
 )
-def test_a_reason_has_no_number_of_an_operating_system(message: str, expected: str | None) -> None:
+def test_a_reason_contains_no_errno(message: str, expected: str | None) -> None:
     assert readable_error(message) == (expected or message.partition("] ")[2])
 
 

@@ -1,4 +1,4 @@
-"""A write that the cloud took is the newest word about its object; lost and overtaking answers; bounds."""
+"""A write that the cloud accepted is the newest state of its object; lost or overtaken responses; bounds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GONE: Json = {
     "details": {"name": "x", "uid": "uid of x", "kind": "configmaps"},
 }
 REMOVED = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=0)
-"""A deletion without grace, and the update that takes the last finalizer, are answered with it."""
+"""The response to a deletion without grace period, and to the update that removes the last finalizer."""
 DELETED_LATER = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
 
 
@@ -57,7 +57,7 @@ class Write(NamedTuple):
     code: int
     answer: Json | bytes
     value: str
-    """The value of x afterwards; "" where it is gone, "?" where the answer does not say."""
+    """The value of x after the write; "" if x is deleted, "?" if the response does not show it."""
     accept: str = JSON
 
 
@@ -106,7 +106,7 @@ async def test_no_stored_copy_undoes_an_accepted_write(world: World, kind: str, 
 @pytest.mark.parametrize(
     "kind", ["PUT", "a scale", "DELETE, gone", "DELETE, finalizers", "a creation, generated"]
 )
-async def test_nor_after_a_hub_that_was_killed_right_after_the_answer(
+async def test_no_stored_copy_undoes_an_accepted_write_after_a_kill_of_the_hub(
     tmp_path: Path, kind: str, stored: str
 ) -> None:
     write = WRITES[kind]
@@ -118,7 +118,7 @@ async def test_nor_after_a_hub_that_was_killed_right_after_the_answer(
         await asyncio.to_thread(shutil.copytree, tmp_path / "cache", copy_of_disk / "cache")
     async with world_in(copy_of_disk) as again:
         if "copy" in stored:
-            STORED_BEFORE[stored](again)  # as an earlier process wrote it
+            STORED_BEFORE[stored](again)  # in the format of an earlier process
             for source in again.sources:
                 again.copies.on_read[0](source.list_watch, source.store)
         await check(again, write.value)
@@ -144,7 +144,7 @@ async def check(world: World, value: str) -> None:
 async def test_an_accepted_write_updates_the_copies_of_each_encoding_and_identity(
     world: World, accept: str, stored: str
 ) -> None:
-    """Two CSI drivers registered at a first boot; the outage after it showed the one that was there first."""
+    """When two CSI drivers had registered at a first boot, the outage after it showed only the first."""
     for identity in (HUB_IDENTITY, OTHER):
         world.keep(PATH, config_map("old", 4), accept=stored, identity=identity)
     await world.write("PUT", PATH, 200, config_map("new", 9), accept)
@@ -170,7 +170,7 @@ async def test_an_accepted_write_does_not_answer_for_another_version_of_the_api(
 
 
 async def test_a_client_without_gzip_gets_a_gzip_copy_unpacked(world: World) -> None:
-    """Answers are stored in the coding of their first reader."""
+    """Responses are stored with the content coding of their first reader."""
     packed = asked("GET", PATH)._replace(accept_encoding="gzip")
     headers = {"content-type": JSON, "content-encoding": "gzip"}
     world.answers.cache_response(packed.key(""), headers, gzip.compress(raw(config_map("old", 4))))
@@ -204,19 +204,19 @@ async def test_an_accepted_write_that_a_selector_excludes_leaves_the_copy(
     assert (b'"new"' in found.raw if found is not None else None) == (True if shown else None)
 
 
-async def test_a_copy_that_has_the_write_is_not_changed(world: World) -> None:
+async def test_a_copy_that_contains_the_write_is_not_changed(world: World) -> None:
     store = world.hold(MAPS, 5, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))
     store.apply("MODIFIED", raw(config_map("newest", 11)))
     assert await world.value() == "newest"
 
 
-# -- a write without an answer -------------------------------------------------------------------------------------
+# -- a write without a response ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stored", STORED_BEFORE)
 @pytest.mark.parametrize("is_killed", [False, True])
-async def test_a_lost_answer_leaves_the_object_unknown(tmp_path: Path, stored: str, is_killed: bool) -> None:
+async def test_a_lost_response_makes_the_object_unknown(tmp_path: Path, stored: str, is_killed: bool) -> None:
     put = asked("PUT", PATH).info
     async with world_in(tmp_path) as world:
         STORED_BEFORE[stored](world)
@@ -230,8 +230,8 @@ async def test_a_lost_answer_leaves_the_object_unknown(tmp_path: Path, stored: s
         assert [await again.get(PATH), await again.get(PATH, PROTOBUF)] == [None, None]
 
 
-async def test_lists_and_watches_are_of_a_version_and_show_the_object_as_it_was_at_that(world: World) -> None:
-    """kube-proxy lists all Services: one write without an answer, of any client, must not take them all from it."""
+async def test_lists_and_watches_show_an_unknown_object_as_of_their_own_version(world: World) -> None:
+    """kube-proxy lists all Services: one unanswered write by any client must not make that list unavailable."""
     store = world.hold(MAPS, 5, config_map("old", 4), config_map("as it was", 3, "y"))
     await world.accepted.begin(asked("PUT", PATH).info)
     world.accepted.lost(asked("PUT", PATH).info)
@@ -242,7 +242,7 @@ async def test_lists_and_watches_are_of_a_version_and_show_the_object_as_it_was_
     assert await world.get(PATH) is None, "whoever gets the object learns that nobody knows"
 
 
-async def test_a_creation_without_an_answer_leaves_the_copies(world: World) -> None:
+async def test_a_creation_without_a_response_leaves_the_copies_unchanged(world: World) -> None:
     world.hold(MAPS, 5, config_map("old", 4))
     world.accepted.lost(asked("POST", LIST).info)
     assert await world.value() == "old"
@@ -250,7 +250,9 @@ async def test_a_creation_without_an_answer_leaves_the_copies(world: World) -> N
 
 
 @pytest.mark.parametrize("ends", ["read", "written", "heard"])
-async def test_an_object_is_known_again(world: World, ends: str) -> None:
+async def test_an_unknown_object_is_known_again_after_a_read_a_write_or_a_newer_event(
+    world: World, ends: str
+) -> None:
     store = world.hold(MAPS, 5, config_map("old", 4))
     world.accepted.lost(asked("PUT", PATH).info)
     assert await world.get(PATH) is None
@@ -277,7 +279,8 @@ async def test_a_write_that_the_cloud_refused_changes_nothing(world: World) -> N
 
 
 async def test_a_status_write_in_flight_makes_no_object_unknown(world: World) -> None:
-    """kubelet sends it again, and the hub takes it meanwhile: a hub that is killed then has the former one."""
+    """kubelet repeats it, and the hub may accept that offline: if the hub is then killed, its copy has the former
+    status."""
     world.keep("/api/v1/nodes/n1", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}})
     patch = asked("PATCH", "/api/v1/nodes/n1/status").info
     await world.accepted.begin(patch)
@@ -285,11 +288,11 @@ async def test_a_status_write_in_flight_makes_no_object_unknown(world: World) ->
     assert isinstance(await world.get("/api/v1/nodes/n1"), dict)
 
 
-# -- the order of answers ------------------------------------------------------------------------------------------
+# -- the order of responses ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("target", [PATH, LIST, EVERYWHERE])
-async def test_an_answer_to_a_read_that_a_write_overtook_is_not_current(world: World, target: str) -> None:
+async def test_a_read_overtaken_by_a_write_is_not_current(world: World, target: str) -> None:
     read = asked("GET", target).info
     before = world.accepted.count
     await world.write("PUT", PATH, 200, config_map("new", 9))
@@ -298,7 +301,7 @@ async def test_an_answer_to_a_read_that_a_write_overtook_is_not_current(world: W
     assert world.accepted.is_current(asked("GET", f"{LIST}/y").info, before)
 
 
-async def test_an_answer_to_a_write_that_another_overtook_is_not_the_newest(world: World) -> None:
+async def test_a_write_overtaken_by_another_is_not_the_newest(world: World) -> None:
     world.keep(PATH, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("newest", 11))
     world.keep(LIST, list_of(5, config_map("old", 4)))
@@ -307,7 +310,7 @@ async def test_an_answer_to_a_write_that_another_overtook_is_not_the_newest(worl
     assert await world.values() == {"x": "newest"}
 
 
-async def test_writes_that_are_forgotten_make_no_former_answer_current(
+async def test_an_evicted_write_does_not_make_an_earlier_response_current(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepted_writes, "MAX_RECENT", 2)
@@ -342,7 +345,7 @@ async def test_many_unknown_objects_make_their_resource_unknown(
     assert await world.get(PATH) is None
 
 
-async def test_a_write_that_all_copies_have_is_forgotten(
+async def test_a_write_that_all_copies_contain_is_dropped(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepted_writes, "PRUNE_THRESHOLD", 1)
@@ -358,7 +361,7 @@ async def test_a_write_that_all_copies_have_is_forgotten(
     assert [ref.name for ref in world.accepted.newest(ObjectRef("", "configmaps"))] == ["y"]
 
 
-async def test_a_disk_that_fails_holds_up_no_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_disk_delays_no_write(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.copies.access, "_failing", True)
     world.keep(PATH, config_map("old", 4))
     await world.write("PUT", PATH, 200, config_map("new", 9))

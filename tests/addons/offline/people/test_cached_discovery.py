@@ -1,4 +1,4 @@
-"""Discovery is cached without any request; lists are built from copies, in a form that the client accepts."""
+"""Discovery is cached before any request; lists are built from copies in a form that the client accepts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KUBECTL = f"{AGGREGATED},{AGGREGATED.replace('v=v2;', 'v=v2beta1;')},{JSON}"
 
 
 class Api(AnsweringClient):
-    """A cloud whose discovery has an ETag."""
+    """A cloud whose discovery responses have an ETag."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Api(AnsweringClient):
         self.answered: list[tuple[str, int]] = []
         self.asked: list[str] = []
         self.is_old = False
-        """A server that has plain lists alone."""
+        """An older server, which has only unaggregated discovery."""
 
     async def answer_relayed(self, asked: Asked) -> RawResponse:
         self.asked.append(asked.path)
@@ -93,7 +93,7 @@ class DiscoveryScene:
         return of(found) if found is not None else None
 
     async def wait_until_cached(self, target: str) -> None:
-        """Return when there is an answer. The disk's thread works in real time, and has no notification."""
+        """Return when discovery is cached. Polls: the disk's thread works in real time, without notifications."""
         while await self.ask(target) is None:  # noqa: ASYNC110 - as said above
             await asyncio.sleep(0.01)
 
@@ -123,8 +123,8 @@ async def test_another_path_is_not_made_up(scene: DiscoveryScene, target: str, a
     assert await scene.ask(target, accept) is None
 
 
-async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> None:
-    """An older server was requested again and again, and answered 406."""
+async def test_unaggregated_discovery_of_an_older_server_is_cached(tmp_path: Path) -> None:
+    """The hub once repeated its request for aggregated discovery, which such a server refuses with 406."""
     async with copies_in(tmp_path) as copies:
         api = Api()
         api.is_old = True
@@ -142,7 +142,7 @@ async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> N
 
 
 @pytest.mark.looptime
-async def test_a_badly_packed_answer_is_not_served(scene: DiscoveryScene) -> None:
+async def test_a_corrupt_gzip_response_is_not_served(scene: DiscoveryScene) -> None:
     await scene.wait_until_cached("/apis")
     scene.task.cancel()
     question = Question("GET", "/apis", DISCOVERY_PATHS["/apis"])
@@ -161,8 +161,8 @@ async def test_unchanged_discovery_is_not_transferred_again(scene: DiscoveryScen
 
 
 @pytest.mark.looptime
-async def test_a_restart_and_a_break_of_the_link_do_not_fetch_discovery_again(tmp_path: Path) -> None:
-    """Each cost 1.1 KB, for what is asked once an hour."""
+async def test_a_restart_or_a_reconnect_does_not_fetch_discovery_again(tmp_path: Path) -> None:
+    """Each once cost 1.1 KB, although discovery is refreshed hourly."""
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies.access)
         first = DiscoveryScene(answers)
@@ -190,7 +190,7 @@ async def test_a_restart_and_a_break_of_the_link_do_not_fetch_discovery_again(tm
 
 
 @pytest.mark.looptime
-async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Path) -> None:
+async def test_discovery_is_fetched_when_the_cloud_becomes_available(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         scene = DiscoveryScene(CachedResponses(copies.access))
         scene.is_up, scene.api.is_gone = False, True
@@ -214,7 +214,7 @@ async def test_a_gateway_that_misroutes_removes_no_discovery(tmp_path: Path) -> 
         assert await made.answer(asked_for("/apis")) is not None
 
 
-async def test_a_refused_question_is_removed_and_the_renewal_continues(tmp_path: Path) -> None:
+async def test_a_refused_request_is_removed_and_the_renewal_continues(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         answers, api = CachedResponses(copies.access), Api()
         further = [Question("POST", "/reviews", JSON, each) for each in (b"1", b"2")]
@@ -244,7 +244,7 @@ REVIEW = Question("POST", "/reviews", JSON)
 async def test_a_follower_reads_discovery_from_the_cloud_if_its_leader_lacks_it(
     tmp_path: Path, given: tuple[str, ...], of_cloud: list[str]
 ) -> None:
-    """A leader of an earlier version gives none, and is asked once: it counts each refusal."""
+    """A leader of an earlier version has no discovery, and is asked only once, as it counts each refusal."""
     async with copies_in(tmp_path) as copies:
         answers, api, leader = CachedResponses(copies.access), Api(), Api()
         leader.refused = frozenset(DISCOVERY_PATHS) - {*given}
@@ -265,7 +265,7 @@ async def test_a_follower_reads_discovery_from_the_cloud_if_its_leader_lacks_it(
             assert of(found) == f'{path} "0"'
 
 
-async def test_a_leader_that_cannot_be_reached_holds_up_nothing(tmp_path: Path) -> None:
+async def test_an_unreachable_leader_does_not_delay_discovery(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         answers, api, leader = CachedResponses(copies.access), Api(), Api()
         leader.is_gone = True
@@ -280,8 +280,8 @@ async def test_a_leader_that_cannot_be_reached_holds_up_nothing(tmp_path: Path) 
 
 
 @pytest.mark.looptime
-async def test_further_questions_are_renewed_after_an_outage(tmp_path: Path) -> None:
-    """The hub's rights at kubelet may have changed meanwhile."""
+async def test_additional_cached_requests_are_renewed_after_an_outage(tmp_path: Path) -> None:
+    """The hub's permissions at kubelet may have changed during the outage."""
     async with copies_in(tmp_path) as copies:
         answers, api, server = CachedResponses(copies.access), Api(), ServerHealth(parse_server("https://a"))
         cloud = Cloud([server], "priority")
@@ -321,7 +321,7 @@ def store_of(version: int, *pods: Json) -> Store:
 
 
 async def listed(target: str, *stores: Store, accept: str = "application/json") -> list[str] | None:
-    """The names in a list, each with its version."""
+    """Return the names in a list, each with its version."""
 
     async def sources() -> AsyncIterator[tuple[ListWatch, Source]]:
         for store in stores:
@@ -334,12 +334,12 @@ async def listed(target: str, *stores: Store, accept: str = "application/json") 
     return [f"{each['metadata']['name']} {each['metadata']['resourceVersion']}" for each in body["items"]]
 
 
-async def test_each_object_is_as_the_newest_copy_has_it() -> None:
+async def test_a_list_has_each_object_from_its_newest_copy() -> None:
     newer, older = store_of(9, pod("p", 8)), store_of(5, pod("p", 4), pod("q", 3))
     assert await listed("/api/v1/pods", newer, older) == ["p 8", "q 3"]
 
 
-async def test_copies_of_both_encodings_make_one_list() -> None:
+async def test_copies_in_both_encodings_are_merged_into_one_list() -> None:
     of_protobuf = recorded.obj("pods.single", Encoding.PROTOBUF)
     protobuf = Store()
     protobuf.replace(codec_for(Encoding.PROTOBUF), "v1", "Pod", 9, [of_protobuf.encode()])
@@ -357,12 +357,12 @@ async def test_copies_of_both_encodings_make_one_list() -> None:
         ("/api/v1/pods?fieldSelector=status.phase!%3DPending,spec.nodeName%3D", ["p 3", "p 5"]),
     ],
 )
-async def test_a_list_of_pods_is_selected_by_its_target(target: str, names: list[str]) -> None:
+async def test_a_list_of_pods_applies_the_selectors_of_the_request(target: str, names: list[str]) -> None:
     store = store_of(9, pod("p", 3), pod("q", 4, phase="Pending"), pod("p", 5, "b"))
     assert await listed(target, store) == names
 
 
-async def test_without_a_copy_in_a_form_for_the_client_there_is_no_list() -> None:
+async def test_a_list_without_a_copy_in_an_acceptable_form_is_unavailable() -> None:
     assert await listed("/api/v1/pods") is None
     assert await listed("/api/v1/pods", store_of(9), accept="application/vnd.kubernetes.protobuf") is None
 
@@ -386,7 +386,7 @@ METADATA_IN_PROTOBUF = f"{Encoding.PROTOBUF};as=PartialObjectMetadataList;v=v1;g
         (Encoding.JSON, "Odd", METADATA_IN_PROTOBUF, "metadata as PROTOBUF"),
     ],
 )
-def test_the_first_choice_that_can_be_made(
+def test_the_first_acceptable_form_that_the_copy_allows_is_used(
     encoding: Encoding, kind: str, accept: str, form: str | None
 ) -> None:
     store, read = Store(), read_of("/api/v1/services", accept)

@@ -1,4 +1,4 @@
-"""Requests to kubelet while the cloud is away: permitted users, and kubelet's review of the hub's own user."""
+"""Requests to kubelet during an outage: the permitted users, and kubelet's review of the hub's own user."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def code_of(scene: Scene, target: str, caller: Caller = PERSON) -> int:
     return refused.value.code
 
 
-async def test_a_caller_of_logs_before_the_outage_may_in_it_do_what_the_cloud_allowed(scene: Scene) -> None:
+async def test_a_caller_retains_offline_the_permissions_that_the_cloud_gave(scene: Scene) -> None:
     await scene.learn(LOG)
     scene.cloud.error = Unreachable("gone")
     assert await scene.go(LOG) == AtKubelet(PORT, "/containerLogs/a/p/c?follow=true")
@@ -108,7 +108,7 @@ async def test_a_caller_of_logs_before_the_outage_may_in_it_do_what_the_cloud_al
 
 
 async def test_a_missing_file_for_kubelet_is_reported_with_its_option(scene: Scene) -> None:
-    """kubelet makes its serving certificate at its start, so the hub's start cannot ask for it."""
+    """kubelet makes its serving certificate when it starts, so the hub cannot require it at its own start."""
     await scene.learn(LOG)
     scene.cloud.error = Unreachable("gone")
     scene.access.authority.unlink()
@@ -121,7 +121,7 @@ async def test_a_missing_file_for_kubelet_is_reported_with_its_option(scene: Sce
     assert (await scene.go(LOG)).port == PORT
 
 
-async def test_a_token_that_is_used_again_and_again_is_asked_about_once_at_a_time(scene: Scene) -> None:
+async def test_concurrent_requests_with_one_token_cause_a_single_review(scene: Scene) -> None:
     scene.cloud.gate = asyncio.Event()
     info = parse_request("GET", LOG)
     for _ in range(100):
@@ -155,7 +155,7 @@ async def test_an_unknown_caller_gets_503_until_the_cloud_is_back(scene: Scene) 
         Caller(CredentialSource.OWN, TOKEN, impersonates=True),
     ],
 )
-async def test_the_identity_of_the_node_and_impersonation_are_refused(scene: Scene, caller: Caller) -> None:
+async def test_the_nodes_own_identity_and_impersonation_are_refused(scene: Scene, caller: Caller) -> None:
     await scene.learn(LOG)
     before = len(scene.cloud.asked)
     await scene.learn(LOG, caller)
@@ -171,11 +171,11 @@ async def test_a_pod_of_another_node_is_503(scene: Scene, fields: Json | None) -
     assert await code_of(scene, LOG) == 503
 
 
-def test_without_a_certificate_there_is_nothing_to_ask_by() -> None:
+def test_without_a_certificate_requests_to_kubelet_are_unavailable() -> None:
     assert KubeletAccess.of("n1", None, Path("key"), Path("ca")) is None
 
 
-def mapped(target: str, pod: Json = ONE) -> str:
+def kubelet_path(target: str, pod: Json = ONE) -> str:
     info = parse_request("GET", f"/api/v1/namespaces/a/pods/p/{target}")
     return kubelet_target(info, target.partition("?")[2], pod)
 
@@ -198,8 +198,8 @@ def mapped(target: str, pod: Json = ONE) -> str:
         ("portforward?ports=8080", "/portForward/a/p?port=8080"),
     ],
 )
-def test_paths_and_parameters_are_kubelets(target: str, wanted: str) -> None:
-    found = mapped(target)
+def test_paths_and_parameters_are_translated_to_kubelets_api(target: str, wanted: str) -> None:
+    found = kubelet_path(target)
     assert (found.partition("?")[0], sorted(found.partition("?")[2].split("&"))) == (
         wanted.partition("?")[0],
         sorted(wanted.partition("?")[2].split("&")),
@@ -210,17 +210,17 @@ def test_paths_and_parameters_are_kubelets(target: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["init", "main", "side", "debug"])
-def test_a_container_of_several_is_named(name: str) -> None:
-    assert mapped(f"log?container={name}&container=main", TWO) == f"/containerLogs/a/p/{name}"
+def test_a_pod_with_several_containers_requires_a_container_name(name: str) -> None:
+    assert kubelet_path(f"log?container={name}&container=main", TWO) == f"/containerLogs/a/p/{name}"
 
 
 @pytest.mark.parametrize(
     ("query", "said"),
     [("", "choose one of: [init main side debug]"), ("?container=no", "no is not valid for pod p")],
 )
-def test_a_container_that_is_none_is_refused(query: str, said: str) -> None:
+def test_an_unknown_container_is_refused(query: str, said: str) -> None:
     with pytest.raises(StatusError) as refused:
-        mapped(f"exec{query}", TWO)
+        kubelet_path(f"exec{query}", TWO)
     assert refused.value.code == 400
     assert said in refused.value.message
 
@@ -228,18 +228,18 @@ def test_a_container_that_is_none_is_refused(query: str, said: str) -> None:
 USER, GROUPS = "for-kubelet", ["nurses", "system:authenticated"]
 
 
-async def nothing(_info: RequestInfo) -> list[Item]:
+async def no_pods(_info: RequestInfo) -> list[Item]:
     return []
 
 
 def requests_of(access: KubeletAccess, answers: CachedResponses) -> PodRequests:
-    """On a node without requests for logs."""
-    return PodRequests(access, nothing, Reviews(lambda _: QueuedAnswers(), 0), answers)
+    """Build the requests of a node without access to logs."""
+    return PodRequests(access, no_pods, Reviews(lambda _: QueuedAnswers(), 0), answers)
 
 
 @pytest.fixture
 async def reviews(tmp_path: Path) -> AsyncIterator[PodRequests]:
-    """With a yes for the first verb, and a no for the other."""
+    """Build requests with a stored review that allows the first verb and denies the other."""
     certificate, key = Authority().issue_client(USER, GROUPS[:1]).write(tmp_path, "client")
     async with copies_in(tmp_path) as copies:
         answers = CachedResponses(copies.access)
@@ -266,7 +266,7 @@ async def test_an_unreadable_stored_review_allows_nothing(
 
 
 def spec(user: str = USER, verb: str = KUBELET_VERBS[0], node: str = "n1", *groups: str) -> Json:
-    """The spec of kubelet's SubjectAccessReview, with the groups in any order."""
+    """Return the spec of kubelet's SubjectAccessReview, with the groups in this order."""
     attributes = {"verb": verb, "version": "v1", "resource": "nodes", "subresource": "proxy", "name": node}
     return {
         "user": user,
@@ -285,11 +285,11 @@ async def allowed(reviews: PodRequests, given: Json) -> bool:
     return bool(found["status"]["allowed"])
 
 
-async def test_the_last_review_of_the_cloud_decides(reviews: PodRequests) -> None:
+async def test_the_last_review_by_the_cloud_decides(reviews: PodRequests) -> None:
     assert [await allowed(reviews, spec(verb=verb)) for verb in KUBELET_VERBS] == [True, False]
 
 
-async def test_a_question_in_protobuf_is_the_same(reviews: PodRequests) -> None:
+async def test_a_review_in_protobuf_gets_the_same_result(reviews: PodRequests) -> None:
     def text(number: int, value: bytes) -> bytes:
         return bytes([number << 3 | 2, len(value)]) + value
 
@@ -319,7 +319,7 @@ async def test_a_review_of_another_subject_or_resource_is_503(reviews: PodReques
         await allowed(reviews, other)
 
 
-async def test_a_certificate_that_cannot_be_read_asks_nothing(tmp_path: Path) -> None:
+async def test_an_unreadable_certificate_sends_no_reviews(tmp_path: Path) -> None:
     access = KubeletAccess("n1", *(tmp_path / each for each in ("no", "none", "nothing")))
     async with copies_in(tmp_path) as copies:
         assert [*requests_of(access, CachedResponses(copies.access)).questions()] == []

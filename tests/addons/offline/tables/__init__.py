@@ -1,1 +1,1 @@
-"""Tests of `addons/offline/writes/`."""
+"""Tests of `addons/offline/tables/`."""

@@ -1,4 +1,4 @@
-"""Reviews of callers on a real disk: with a key of their own, and read before the first request."""
+"""Cached reviews of callers on a real disk: hashed with their own key, and loaded before the first request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def opened(folder: Path) -> AsyncIterator[CallerCache]:
         access.close()
 
 
-async def test_a_second_process_knows_a_caller_until_the_cloud_refuses_it(tmp_path: Path) -> None:
+async def test_a_caller_is_known_after_a_restart_until_the_cloud_refuses_it(tmp_path: Path) -> None:
     def contents(folder: Path) -> bytes:
         return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
@@ -49,7 +49,7 @@ async def test_a_second_process_knows_a_caller_until_the_cloud_refuses_it(tmp_pa
 
 
 async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -> None:
-    """A hub was killed within two seconds, and its copy was on disk, but not its permissions."""
+    """A hub that was killed within two seconds had the copy on disk without the caller's permission."""
     async with opened(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
         callers.known.has_right(TOKEN, RIGHT)

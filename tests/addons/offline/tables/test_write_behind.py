@@ -1,4 +1,4 @@
-"""A table that is written asynchronously: bursts in one batch, urgent changes at once, no losses on a bad disk,
+"""A write-behind table: batches for bursts, immediate writes for urgent changes, no losses on a failing disk,
 bounds."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ async def rows(access: DiskAccess) -> Mapping[str, bytes | None]:
 
 
 def written(device: Device) -> list[dict[str, object]]:
-    """The rows of each batch."""
+    """Return the rows of each batch."""
     return [
         {name: value for changes in batch.values() for name, value in changes.rows.items()}
         for batch in device.batches
@@ -34,7 +34,7 @@ def written(device: Device) -> list[dict[str, object]]:
 
 
 async def opened(table: WriteBehind, unwanted: Collection[str] = ()) -> dict[str, bytes | None]:
-    """The rows that an earlier process left."""
+    """Return the rows left by an earlier process."""
     found: dict[str, bytes | None] = {}
 
     def take(rows: Mapping[str, bytes | None]) -> Collection[str]:
@@ -46,11 +46,11 @@ async def opened(table: WriteBehind, unwanted: Collection[str] = ()) -> dict[str
     return found
 
 
-# -- when ----------------------------------------------------------------------------------------------------------
+# -- the time of a write -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.looptime
-async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
+async def test_a_burst_is_one_batch_after_the_linger_time_of_its_first_change(
     access: DiskAccess, device: Device
 ) -> None:
     table = WriteBehind(access, "t")
@@ -66,7 +66,9 @@ async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
 
 
 @pytest.mark.looptime
-async def test_rows_added_during_a_write_linger_too(access: DiskAccess, device: Device) -> None:
+async def test_rows_added_during_a_write_wait_for_the_linger_time_too(
+    access: DiskAccess, device: Device
+) -> None:
     table = WriteBehind(access, "t")
     device.goes_on.clear()
     table.put("first", b"", is_urgent=True)
@@ -83,7 +85,7 @@ async def test_rows_added_during_a_write_linger_too(access: DiskAccess, device: 
 
 
 async def test_urgent_rows_are_written_at_once_and_in_order(access: DiskAccess, device: Device) -> None:
-    """The journal promises a status to a client right after the object was made to show it."""
+    """The journal confirms a status to a client right after the copy was changed to show it."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     first, second = WriteBehind(access, "t"), marked(access)
     first.put("lingers", b"")
@@ -95,7 +97,7 @@ async def test_urgent_rows_are_written_at_once_and_in_order(access: DiskAccess, 
 
 
 async def test_no_batch_splits_a_change(access: DiskAccess, device: Device) -> None:
-    """Under mitmproxy a task runs as far as it can where it is made."""
+    """Under mitmproxy a new task runs at once, up to its first wait."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     table = WriteBehind(access, "t")
     for name in "abc":
@@ -104,7 +106,7 @@ async def test_no_batch_splits_a_change(access: DiskAccess, device: Device) -> N
     assert [rows.keys() for rows in written(device)] == [{"a", "b", "c"}]
 
 
-async def test_rows_of_another_table_go_with_a_batch_or_hold_it_back(
+async def test_rows_of_a_linked_table_are_written_in_the_same_batch_or_delay_it(
     access: DiskAccess, device: Device
 ) -> None:
     is_ready = False
@@ -163,7 +165,7 @@ async def test_a_bug_in_a_write_loses_no_change(access: DiskAccess, monkeypatch:
     assert await rows(access) == {"a": b""}
 
 
-async def test_an_owner_that_is_gone_is_not_written_over_its_successor(
+async def test_rows_of_a_removed_owner_do_not_overwrite_its_successors(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.tables.write_behind.RETRY", 0.01)
@@ -225,10 +227,10 @@ async def test_a_table_beyond_the_bound_is_written_completely(
     assert await rows(access) == known
 
 
-async def test_a_row_that_a_hanging_disk_never_got_leaves_nothing_to_delete(
+async def test_deleting_a_row_that_was_never_written_needs_no_disk_write(
     access: DiskAccess, device: Device
 ) -> None:
-    """50,000 events that came and went were once 50,000 deletions in memory."""
+    """On a hanging disk, 50,000 created and deleted events were once 50,000 deletions in memory."""
     table = WriteBehind(access, "t")
     device.goes_on.clear()
     table.put("first", b"", is_urgent=True)
@@ -243,10 +245,10 @@ async def test_a_row_that_a_hanging_disk_never_got_leaves_nothing_to_delete(
     assert await rows(access) == {}
 
 
-# -- from one process to the next ----------------------------------------------------------------------------------
+# -- after a restart -----------------------------------------------------------------------------------------------
 
 
-async def test_the_rows_of_an_earlier_process_come_in_their_order_without_the_damaged(
+async def test_rows_are_loaded_after_a_restart_in_order_without_damaged_ones(
     access: DiskAccess, device: Device
 ) -> None:
     await access.write({"t": TableChanges({"b": b"2", "a": b"1", "x": b"3" * 50, "d": b"4"})})
@@ -265,7 +267,7 @@ async def test_the_rows_of_an_earlier_process_come_in_their_order_without_the_da
 
 
 @pytest.mark.parametrize("is_superseded", [False, True])
-async def test_a_row_deleted_on_a_full_disk_is_gone_for_the_next_process(
+async def test_a_row_deleted_on_a_full_disk_stays_deleted_after_a_restart(
     access: DiskAccess, device: Device, is_superseded: bool
 ) -> None:
     killed, unmarked = marked(access), WriteBehind(access, "t")
@@ -294,7 +296,9 @@ async def test_a_row_deleted_on_a_full_disk_is_gone_for_the_next_process(
     assert await opened(marked(access)) == {"a": b"newest"}, "the mark was of the old row alone"
 
 
-async def test_a_deletion_leaves_when_the_disk_has_it(access: DiskAccess, device: Device) -> None:
+async def test_a_deletion_marker_is_removed_once_the_deletion_is_on_disk(
+    access: DiskAccess, device: Device
+) -> None:
     table = marked(access)
     table.delete("unread", ABOUT)
     assert not table.is_leaving(ABOUT)
@@ -304,7 +308,7 @@ async def test_a_deletion_leaves_when_the_disk_has_it(access: DiskAccess, device
     assert not table.is_leaving(ABOUT)
 
 
-async def test_more_marks_than_the_bound_are_reported(
+async def test_deletion_markers_beyond_the_bound_are_reported(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_MARKS > 1
@@ -341,7 +345,7 @@ async def test_closing_writes_the_durable_table_first_and_reports_failures(
 
 
 async def test_nothing_is_written_after_the_close(access: DiskAccess, device: Device) -> None:
-    """The write would wait for ever for the disk's thread, which has ended."""
+    """Such a write would wait for ever for the disk's thread, which has ended."""
     before = asyncio.all_tasks()
     changed, finished = WriteBehind(access, "t"), WriteBehind(access, "finished")
     device.goes_on.clear()
@@ -357,7 +361,7 @@ async def test_nothing_is_written_after_the_close(access: DiskAccess, device: De
     assert written(device)[-1] == {"a": b"1", "b": b"1"}
 
 
-async def test_a_slow_disk_delivers_its_rows_later(
+async def test_rows_of_a_slow_disk_are_delivered_once_read(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await access.write({"t": TableChanges({"a": b"1"})})

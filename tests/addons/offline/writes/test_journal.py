@@ -1,4 +1,4 @@
-"""Writes that wait for the cloud: the latest of each object, events in order, through kills and bad disks."""
+"""The journal of writes for the cloud: the latest status of each object, events in order, kills and failing disks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
         yield made
 
 
-# -- what waits ----------------------------------------------------------------------------------------------------
+# -- pending entries -----------------------------------------------------------------------------------------------
 
 
 async def test_the_latest_status_replaces_earlier_ones_and_retains_the_base(journal: Journal) -> None:
@@ -66,7 +66,7 @@ async def test_a_new_object_of_the_same_name_gets_a_new_base(journal: Journal) -
     assert (entry.uid, entry.before) == ("other", document("its own"))
 
 
-async def test_events_keep_their_order_and_the_oldest_go_when_there_are_too_many(
+async def test_events_are_ordered_and_the_oldest_are_evicted_beyond_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.writes.journal.MAX_EVENTS", 3)
@@ -99,7 +99,7 @@ async def test_a_replayed_entry_is_removed(journal: Journal) -> None:
     assert value_of(metrics.JOURNAL_ENTRIES) == 0
 
 
-async def test_a_newer_entry_stays_when_the_earlier_one_is_done(tmp_path: Path) -> None:
+async def test_a_newer_entry_stays_when_the_earlier_one_is_replayed(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as journal:
         sent = journal.put_status(status("sent"))
         newer = journal.put_status(status("newer", before="sent"))
@@ -122,7 +122,7 @@ async def test_the_report_of_the_journal_shows_no_content(journal: Journal) -> N
 async def test_written_entries_survive_a_kill(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as killed:
         statuses = [killed.put_status(status(path, path=f"{NODE}-{path}")) for path in "ab"]
-        # A body may have any bytes, line ends too.
+        # A body may have any bytes, line breaks too.
         events = [put_event(killed, body) for body in (b"first\n\n{", b"k8s\x00\n\xff", b"")]
         killed.remove(put_event(killed, b"sent already"))
         for entry in statuses:
@@ -157,7 +157,7 @@ async def test_the_user_of_an_event_survives_a_restart(tmp_path: Path) -> None:
         assert list(again.events.values()) == [event]
 
 
-async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path) -> None:
+async def test_events_of_a_long_journal_are_loaded_in_order(tmp_path: Path) -> None:
     async with journal_in(tmp_path) as journal:
         for number in range(120):
             put_event(journal, b"%d" % number)
@@ -165,8 +165,8 @@ async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path)
         assert bodies(again) == [b"%d" % number for number in range(120)]
 
 
-async def test_pending_entries_are_moved_out_of_a_store_set_aside(tmp_path: Path) -> None:
-    """The store was moved aside with all its pending entries, unread."""
+async def test_pending_entries_are_moved_from_a_replaced_database(tmp_path: Path) -> None:
+    """The database was moved aside with all its pending entries unread."""
     async with journal_in(tmp_path) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
     with diskcache.Cache(str(tmp_path / "cache")) as cache:
@@ -210,7 +210,7 @@ async def test_an_unreadable_entry_is_dropped_and_counted_and_does_not_affect_th
 # -- a disk that fails ---------------------------------------------------------------------------------------------
 
 
-async def test_without_a_disk_pending_entries_are_in_memory(tmp_path: Path) -> None:
+async def test_pending_entries_stay_in_memory_without_a_disk(tmp_path: Path) -> None:
     def no_disk(_: Path) -> Cache:
         raise OSError(30, "Read-only file system")
 

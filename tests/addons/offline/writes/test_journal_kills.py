@@ -1,4 +1,4 @@
-"""The journal's entries leave the disk in order; a status may change on its way to the cloud."""
+"""The journal's entries are deleted from disk in order; a status may change before it is sent to the cloud."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.addons.support.samples import fill, node, raw
 
 
 @pytest.mark.looptime
-async def test_a_newer_write_waits_until_the_older_has_left_the_disk(tmp_path: Path) -> None:
+async def test_a_newer_write_waits_until_the_older_is_deleted_from_disk(tmp_path: Path) -> None:
     device = Device(tmp_path)
     async with journal_in(tmp_path, device) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
@@ -44,7 +44,7 @@ async def test_a_newer_write_waits_until_the_older_has_left_the_disk(tmp_path: P
 
 
 @pytest.mark.looptime
-async def test_a_replay_waits_until_a_newer_status_has_gone_over_the_older_one_on_disk(
+async def test_a_replay_waits_until_the_newer_status_has_replaced_the_older_on_disk(
     tmp_path: Path,
 ) -> None:
     device = Device(tmp_path)
@@ -79,12 +79,12 @@ async def test_a_stalled_disk_delays_a_newer_write_for_a_second_and_once(tmp_pat
 async def test_an_entry_deleted_on_a_full_disk_is_not_replayed_after_a_kill(
     tmp_path: Path, is_superseded: bool
 ) -> None:
-    """The next process replayed an old status and an old count over newer ones."""
+    """The next process once replayed an old status and an old count over newer ones."""
     device = Device(tmp_path)
     async with journal_in(tmp_path, device) as killed:
         entry, event = killed.put_status(status("old")), put_event(killed, EVENT_BODY)
         await until(lambda: not killed.describe()["unwritten"])
-        device.is_broken = True  # nothing can be written
+        device.is_broken = True  # nothing can be written to a full disk
         killed.remove(entry)
         killed.remove(event)
         await asyncio.wait_for(killed.wait_forgotten(NODE), 5)
@@ -102,8 +102,8 @@ async def test_an_entry_deleted_on_a_full_disk_is_not_replayed_after_a_kill(
             assert list(third.statuses.values()) == [newer], "the mark was of the old row alone"
 
 
-async def test_an_entry_read_from_disk_may_have_been_sent(tmp_path: Path) -> None:
-    """A hub that was killed does not know: the former status must go over what it sent."""
+async def test_an_entry_read_from_disk_is_treated_as_possibly_sent(tmp_path: Path) -> None:
+    """A hub that was killed does not know whether it had sent the entry: the status must be sent again over it."""
     async with journal_in(tmp_path) as journal:
         await journal.wait_written(journal.put_status(status("middle")))
     async with journal_in(tmp_path) as again:
@@ -133,8 +133,8 @@ STATUSES = st.builds(
 )
 
 
-def test_foreign_changes_between_two_copies_are_no_part_of_the_patch() -> None:
-    """The cloud refused a patch with a former version of the object for ever."""
+def test_other_clients_changes_between_two_copies_are_not_part_of_the_patch() -> None:
+    """The cloud refused a patch with the object's former version for ever."""
     before = {"metadata": {"name": "n1", "resourceVersion": "5"}, "spec": {}, "status": {"phase": "x"}}
     others = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"unschedulable": True}}
     entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", before, {**others, "status": {"phase": "y"}})
@@ -143,7 +143,7 @@ def test_foreign_changes_between_two_copies_are_no_part_of_the_patch() -> None:
 
 @pytest.mark.parametrize(("uid", "shown"), [("u", "y"), ("another", "z")])
 def test_a_pending_status_is_merged_into_the_object_of_the_cloud(uid: str, shown: str) -> None:
-    """A watch that is back before the journal is replayed brings the cloud's form of the object."""
+    """A watch that resumes before the replay delivers the cloud's state of the object."""
     entry = StatusEntry(NODE, "Node", "u", {"status": {"phase": "x"}}, {"status": {"phase": "y"}})
     found = node("n1", 9)
     found["metadata"]["uid"] = uid
@@ -166,7 +166,7 @@ def _status(**fields: Json) -> Json:
     _status(config={"a": 1}), [(_status(config={"b": 1}), True), (_status(), False)], _status(config={"a": 1})
 )
 @example(_status(config={"a": 1}), [(_status(), True)], _status(config={"a": 1}))
-def test_no_answer_that_was_lost_keeps_the_cloud_from_the_newest(
+def test_lost_responses_never_keep_the_newest_status_from_the_cloud(
     cloud: Json, sent: list[tuple[Json, bool]], newest: Json
 ) -> None:
     keys = merge_keys_of("Node")
@@ -179,13 +179,13 @@ def test_no_answer_that_was_lost_keeps_the_cloud_from_the_newest(
     assert {each["type"]: each["status"] for each in found.pop("conditions", [])} == {
         each["type"]: each["status"] for each in wanted["conditions"]
     }
-    # An empty object is as good as none: no field of the API tells them apart.
+    # An empty object equals an absent one: no field of the API distinguishes them.
     assert {name: value for name, value in found.items() if value} == {
         name: value for name, value in wanted.items() if value and name != "conditions"
     }
 
 
-def test_an_entry_is_read_as_it_was_written() -> None:
+def test_an_entry_survives_encoding_and_decoding() -> None:
     entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", {"status": {"a": 1}}, {"status": {"a": 2}})
     for each in (entry, entry.as_sent()):
         read = parsed(each.dump())
@@ -205,5 +205,7 @@ def test_an_entry_is_read_as_it_was_written() -> None:
         ("PATCH", f"{EVENTS}/e?fieldManager=x", JSON, b"{", f"{EVENTS}/e"),
     ],
 )
-def test_the_event_of_a_request(method: str, target: str, content_type: str, body: bytes, path: str) -> None:
+def test_the_event_key_is_read_from_the_request(
+    method: str, target: str, content_type: str, body: bytes, path: str
+) -> None:
     assert EventEntry.of(1, method, target, content_type, body).path == path

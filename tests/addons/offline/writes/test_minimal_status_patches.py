@@ -1,4 +1,4 @@
-"""A patch of the node's status is answered with a head only, and with the object from the node's copy."""
+"""A patch of the node's status requests only the response head; kubelet gets the object from the node's copy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRITTEN = node(7, conditions=[BEAT])
 
 
 class Cloud:
-    """The store of a node's copy, and what the cloud answers; `meanwhile` runs as it answers a patch."""
+    """The store of a node's copy, and the cloud's responses; `meanwhile` runs as it answers a patch."""
 
     def __init__(self) -> None:
         self.store = Store()
@@ -57,7 +57,7 @@ class Cloud:
         )
         self.meanwhile: Callable[[], None] = lambda: None
         self.asked: list[tuple[str, str, bool]] = []
-        """Method, target, and whether the head alone was asked for."""
+        """Method, target, and whether only the head was requested."""
         self.answer = RawResponse(200, _headers(), b"")
         self.read: RawResponse | None = RawResponse(200, _headers(), raw(node(9)))
         self.writes = MinimalStatusPatches("n1", [cast(Source, self.source)])
@@ -94,7 +94,7 @@ def cloud() -> Cloud:
 
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["after the head", "before the head"])
-async def test_the_event_of_the_patch_is_the_answer(cloud: Cloud, is_first: bool) -> None:
+async def test_the_response_has_the_object_of_the_patchs_event(cloud: Cloud, is_first: bool) -> None:
     def _later(come: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(EVENT_WAIT / 2, come)
 
@@ -113,21 +113,21 @@ async def test_the_event_of_the_patch_is_the_answer(cloud: Cloud, is_first: bool
     assert cloud.asked == [("PATCH", STATUS, True)]
 
 
-async def test_a_foreign_write_that_contains_the_patch_is_its_answer(cloud: Cloud) -> None:
+async def test_the_response_has_another_clients_write_that_contains_the_patch(cloud: Cloud) -> None:
     later = node(8, conditions=[BEAT], volumesInUse=["v"])
     cloud.meanwhile = lambda: cloud.comes(later)
     assert json.loads((await cloud.patch()).body) == later
 
 
-async def test_a_form_without_the_patch_is_no_answer(cloud: Cloud) -> None:
-    """Nor is a patch that changes nothing: the cloud makes no event of it."""
+async def test_an_object_without_the_patch_is_not_the_response(cloud: Cloud) -> None:
+    """A patch that changes nothing has no event either, so the object is fetched."""
     cloud.meanwhile = lambda: cloud.comes(node(6, volumesInUse=["v"]))
     assert json.loads((await cloud.patch()).body) == node(9)
     assert cloud.asked == [("PATCH", STATUS, True), ("GET", "/api/v1/nodes/n1", False)]
 
 
 @pytest.mark.parametrize("read", [None, RawResponse(503, _headers(), b"")])
-async def test_where_nothing_can_be_read_the_answer_counts_as_lost(
+async def test_the_response_counts_as_lost_if_the_object_cannot_be_read(
     cloud: Cloud, read: RawResponse | None
 ) -> None:
     cloud.read = read
@@ -138,8 +138,8 @@ async def test_where_nothing_can_be_read_the_answer_counts_as_lost(
 @pytest.mark.parametrize(
     "answer", [RawResponse(200, _headers(), raw(WRITTEN)), RawResponse(409, _headers(), b"")]
 )
-async def test_an_object_and_a_refusal_are_handed_on(cloud: Cloud, answer: RawResponse) -> None:
-    """Over HTTP/1.1 the object comes, whatever was asked for."""
+async def test_a_returned_object_and_a_refusal_are_passed_on(cloud: Cloud, answer: RawResponse) -> None:
+    """Over HTTP/1.1 the object is returned even if only the head was requested."""
     cloud.answer = answer
     assert await cloud.patch() is answer
 
@@ -160,7 +160,7 @@ async def test_an_object_and_a_refusal_are_handed_on(cloud: Cloud, answer: RawRe
     ],
     ids=["a patch that is none twice", "a dry run", "another encoding", "another form"],
 )
-async def test_a_patch_that_the_copy_cannot_confirm_asks_for_the_complete_object(
+async def test_a_patch_that_the_copy_cannot_confirm_requests_the_complete_object(
     cloud: Cloud, request_: OfflineRequest
 ) -> None:
     assert await cloud.patch(request_) is cloud.answer

@@ -1,4 +1,4 @@
-"""Creations without the cloud: tokens while they are valid, existing objects, and events in the journal."""
+"""Creations without the cloud: unexpired tokens, existing objects, and events in the journal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ IN_JSON = raw(
 )
 
 
-def in_bytes(given: str = "secret") -> bytes:
+def token_in_protobuf(given: str = "secret") -> bytes:
     obj = in_protobuf(API, "TokenRequest", "s")
     obj.fields.child("status").set("token", given)
     obj.fields.child("status").child("expirationTimestamp").set("seconds", EXPIRES)
@@ -58,7 +58,7 @@ def in_bytes(given: str = "secret") -> bytes:
 
 
 class World:
-    """Creations of a node whose sources hold objects of these names."""
+    """Offline creations of a node whose sources have objects of these names."""
 
     def __init__(self, answers: CachedResponses) -> None:
         self.answers, self.names = answers, set[str]()
@@ -91,12 +91,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 FORMS: dict[str, tuple[dict[str, str], Callable[[], bytes]]] = {
     "json": ({"content-type": JSON}, lambda: IN_JSON),
     "packed": ({"content-type": JSON, "content-encoding": "gzip"}, lambda: gzip.compress(IN_JSON)),
-    "protobuf": ({"content-type": PROTOBUF}, in_bytes),
+    "protobuf": ({"content-type": PROTOBUF}, token_in_protobuf),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(world: World, form: str) -> None:
+async def test_a_stored_token_is_returned_until_shortly_before_its_expiry(world: World, form: str) -> None:
     headers, body = FORMS[form][0], FORMS[form][1]()
     request = asked("POST", TARGET, b"for a pod")
     world.creations.cache_created("", request, headers, body)
@@ -108,10 +108,10 @@ async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(wor
 
 
 @pytest.mark.parametrize("form", ["json", "protobuf"])
-async def test_the_exp_of_a_token_decides_when_it_ends(world: World, form: str) -> None:
-    """kube-apiserver extends such tokens to a year; the status says when kubelet should ask for the next one."""
+async def test_the_exp_claim_decides_when_a_token_expires(world: World, form: str) -> None:
+    """kube-apiserver extends such tokens to a year; the status only says when kubelet should request the next one."""
     token = jwt({"exp": EXPIRES + 1000}).removeprefix("Bearer ")
-    body = IN_JSON.replace(b'"secret"', orjson.dumps(token)) if form == "json" else in_bytes(token)
+    body = IN_JSON.replace(b'"secret"', orjson.dumps(token)) if form == "json" else token_in_protobuf(token)
     request = asked("POST", TARGET, b"for a pod")
     world.creations.cache_created("", request, FORMS[form][0], body)
     world.clock.now = EXPIRES + 1000 - MIN_VALIDITY - 1
@@ -124,7 +124,7 @@ async def test_the_exp_of_a_token_decides_when_it_ends(world: World, form: str) 
     ("spec", "identity", "is_given"),
     [({}, "", True), ({"audiences": ["vault"]}, "", False), ({}, "alice", False), (None, "", False)],
 )
-async def test_a_token_for_the_cloud_itself_is_one_that_it_gave_this_node(
+async def test_a_stored_token_for_the_cloud_was_issued_to_this_node(
     world: World, spec: Json | None, identity: str, is_given: bool
 ) -> None:
     wanted = raw({"apiVersion": API, "kind": "TokenRequest", "spec": spec}) if spec is not None else b"{"
@@ -152,7 +152,7 @@ async def test_a_stored_token_answers_the_same_request_of_the_same_identity_alon
         ("", IN_JSON),
     ],
 )
-async def test_an_answer_that_cannot_be_read_is_no_token(
+async def test_an_unreadable_stored_response_gives_no_token(
     world: World, content_type: str, body: bytes
 ) -> None:
     world.creations.cache_created("", asked("POST", TARGET), {"content-type": content_type}, body)
@@ -160,7 +160,7 @@ async def test_an_answer_that_cannot_be_read_is_no_token(
 
 
 @pytest.mark.parametrize("encoding", [JSON, PROTOBUF])
-async def test_a_created_object_exists_and_can_be_read(world: World, encoding: str) -> None:
+async def test_a_locally_created_object_exists_and_can_be_read(world: World, encoding: str) -> None:
     csinodes = "/apis/storage.k8s.io/v1/csinodes"
     in_json = raw({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": "n1"}})
     in_protobuf_ = body_of(in_protobuf("storage.k8s.io/v1", "CSINode", "n1"))
@@ -177,7 +177,7 @@ async def test_a_created_object_exists_and_can_be_read(world: World, encoding: s
     assert await world.code(csinodes, body, "somebody else", encoding) == 503
 
 
-async def test_an_object_in_a_source_exists(world: World) -> None:
+async def test_creating_an_object_that_a_source_has_is_409(world: World) -> None:
     world.names = {"n1"}
     body = raw({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
     assert await world.code("/api/v1/nodes", body) == 409
@@ -209,7 +209,7 @@ def answered(answer: Answer) -> bytes:
     return answer.body
 
 
-async def test_an_event_is_answered_as_it_came_and_waits_with_its_name(journal: Journal) -> None:
+async def test_an_event_is_echoed_and_journaled_with_its_name(journal: Journal) -> None:
     request = asked("POST", f"{EVENTS}?fieldManager=k", event(generateName="e-"))
     answer = await EventWrites(journal).create(request)
     (entry,) = journal.events.values()
@@ -225,7 +225,7 @@ async def test_an_event_is_answered_as_it_came_and_waits_with_its_name(journal: 
     assert not journal.describe()["unwritten"], "the disk has it"
 
 
-async def test_an_event_in_protobuf_stays_one(journal: Journal) -> None:
+async def test_an_event_in_protobuf_is_journaled_in_protobuf(journal: Journal) -> None:
     sent = in_protobuf("events.k8s.io/v1", "Event", "e", "a")
     target = "/apis/events.k8s.io/v1/namespaces/a/events"
     request = asked("POST", target, body_of(sent), accept=PROTOBUF, content_type=PROTOBUF)
@@ -273,7 +273,7 @@ async def test_a_patch_of_an_event_is_answered_with_its_fields(journal: Journal,
     assert entry.body == request.body
 
 
-async def test_a_client_that_takes_protobuf_alone_gets_the_events_name(journal: Journal) -> None:
+async def test_a_client_that_accepts_protobuf_only_gets_the_events_name(journal: Journal) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=PROTOBUF, content_type=STRATEGIC)
     answer = await EventWrites(journal).patch(request)
     found = read(answered(answer), answer.headers["Content-Type"])
@@ -294,7 +294,7 @@ async def test_a_client_that_takes_protobuf_alone_gets_the_events_name(journal: 
         (b" " * (MAX_EVENT + 1), STRATEGIC, JSON, 413),
     ],
 )
-async def test_a_patch_that_makes_no_sense_does_not_wait(
+async def test_a_malformed_patch_of_an_event_is_not_journaled(
     journal: Journal, body: bytes, content_type: str, accept: str, code: int
 ) -> None:
     with refuses(code):
@@ -305,7 +305,7 @@ async def test_a_patch_that_makes_no_sense_does_not_wait(
 
 
 async def test_an_event_is_replayed_before_its_patch_in_case_it_has_expired(journal: Journal) -> None:
-    """A patch whose event the cluster had dropped was lost, and its client had 200."""
+    """A patch was once lost, although its client had got 200, because the cluster had expired the event."""
     writes = EventWrites(journal)
     writes.cache_event(asked("POST", EVENTS, event(name="e")))
     patch = asked("PATCH", f"{EVENTS}/e", PATCH, content_type=STRATEGIC)
@@ -324,7 +324,7 @@ async def test_an_event_is_replayed_before_its_patch_in_case_it_has_expired(jour
     assert [each.method for each in journal.events.values()] == ["POST", "PATCH"]
 
 
-async def test_the_oldest_creations_go_when_there_are_too_many_bytes(
+async def test_the_oldest_creations_are_evicted_beyond_the_byte_bound(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes = EventWrites(journal)

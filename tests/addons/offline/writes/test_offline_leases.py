@@ -1,4 +1,4 @@
-"""Leases of leaders without the cloud: renewals, refusals, and the version that the cloud gets later."""
+"""Leader-election leases without the cloud: renewals, refusals, and the version that is sent to the cloud later."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class World:
         self.leases.named = {("shop", "web")}
 
     async def open(self) -> World:
-        """A process that reads what an earlier one left."""
+        """Start a process on the state that an earlier one left."""
         await self.leases.open()
         return self
 
@@ -44,13 +44,13 @@ class World:
         await self.leases._rows.settled()
 
     def passed(self, method: str, document: Json, user: str = OWN, status: int = 200) -> None:
-        """The cloud has answered a user's request."""
+        """Relay the cloud's response to a user's request."""
         self.leases.cache_lease(
             user, asked(method, PATH), RawResponse(status, {"content-type": JSON}, raw(document))
         )
 
     def renew(self, document: Json, user: str = OWN) -> Json | None:
-        """Renew a Lease while the cloud is away, and return the answer to this user."""
+        """Renew a Lease while the cloud is away; return the response to this user."""
         answer = self.leases.answer(user, asked("PUT", PATH, document))
         if answer is None:
             return None
@@ -80,7 +80,7 @@ async def test_the_holder_renews_its_lease_without_a_new_version(world: World) -
     assert read(held.body).version == 7
 
 
-async def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> None:
+async def test_a_patch_renews_like_the_equivalent_put(world: World) -> None:
     world.passed("PATCH", lease())
     patch: Json = {"spec": {"renewTime": "2026-01-02T03:04:15.000000Z"}}
 
@@ -99,10 +99,10 @@ async def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> Non
         send(OWN)
 
 
-async def test_after_a_restart_the_holder_renews_by_the_version_that_the_cloud_gave_it(
+async def test_after_a_restart_the_holder_renews_at_the_clouds_version(
     world: World, access: DiskAccess, device: Device
 ) -> None:
-    """The disk has the Lease as of the election. kill -9: nothing is written at the end."""
+    """The disk has the Lease as of the election; kill -9 leaves no final write."""
     world.passed("PUT", lease())
     await world.written()
     device.batches.clear()
@@ -134,10 +134,10 @@ async def test_after_a_restart_a_former_holder_does_not_renew(
     assert (await World(access).open()).renew(lease()) is None
 
 
-async def test_after_a_restart_the_last_of_two_holders_with_one_account_renews(
+async def test_after_a_restart_the_last_of_two_holders_with_one_service_account_renews(
     world: World, access: DiskAccess
 ) -> None:
-    """Pods of one Deployment have the same account."""
+    """Pods of one Deployment have the same service account."""
     for holder in ("pod-1", "pod-9"):
         world.passed("PUT", lease(holder=holder, version=8 if holder == "pod-9" else 7))
         await world.written()
@@ -151,7 +151,7 @@ async def test_after_a_restart_a_lease_held_elsewhere_is_refused(world: World, a
     assert (await World(access).open()).refused(lease(8)) == 503
 
 
-async def test_a_row_that_cannot_be_read_is_of_no_lease(access: DiskAccess) -> None:
+async def test_an_unreadable_row_is_ignored(access: DiskAccess) -> None:
     before = World(access)
     await before.open()
     before.leases._rows.put("shop/web", b"[]")
@@ -162,7 +162,7 @@ async def test_a_row_that_cannot_be_read_is_of_no_lease(access: DiskAccess) -> N
     assert not await access.rows(TABLE)
 
 
-async def test_a_restored_cloud_may_give_lower_versions(world: World, access: DiskAccess) -> None:
+async def test_lower_versions_after_a_cluster_restore_are_accepted(world: World, access: DiskAccess) -> None:
     world.passed("PUT", lease(70))
     world.leases.forget_all()
     await world.written()
@@ -192,7 +192,7 @@ async def test_a_former_holder_does_not_renew(world: World, method: str, documen
         assert world.renew(lease()) is None
 
 
-async def test_an_older_answer_and_one_about_a_caller_change_nothing(world: World) -> None:
+async def test_an_older_response_or_one_to_a_caller_changes_nothing(world: World) -> None:
     world.passed("PUT", lease())
     world.passed("GET", lease())
     world.passed("GET", lease(6, "pod-9"))
@@ -200,13 +200,13 @@ async def test_an_older_answer_and_one_about_a_caller_change_nothing(world: Worl
     assert world.renew(lease()) is not None
 
 
-async def test_a_holder_that_was_silent_for_too_long_has_lost_it(world: World) -> None:
+async def test_a_holder_that_was_silent_too_long_loses_the_lease(world: World) -> None:
     world.passed("PUT", lease())
     world.now += 15.1
     assert world.refused(lease()) == 503
 
 
-async def test_a_lease_without_a_rule_is_not_stored(world: World) -> None:
+async def test_a_lease_that_no_rule_names_is_not_stored(world: World) -> None:
     world.leases.named = set()
     world.passed("PUT", lease())
     assert world.renew(lease()) is None
@@ -217,7 +217,7 @@ async def test_a_lease_without_a_rule_is_not_stored(world: World) -> None:
     assert world.renew(lease()) is None
 
 
-async def test_protobuf_is_answered_in_each_encoding(world: World) -> None:
+async def test_a_protobuf_lease_is_returned_in_each_encoding(world: World) -> None:
     obj = in_protobuf("coordination.k8s.io/v1", "Lease", "web", "shop", resourceVersion="7")
     obj.fields.child("spec").set("holderIdentity", "pod-1")
     body = body_of(obj)

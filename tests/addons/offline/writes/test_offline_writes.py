@@ -1,4 +1,4 @@
-"""Writes without the cloud: the part that handles each, the identities that may send it, and the order of writes."""
+"""Writes without the cloud: the handler of each, the identities that may send it, and the order of writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PODS = "/api/v1/namespaces/a/pods"
 
 
 class World(OfflineWorld):
-    """The node while it has no cloud, and writes of its clients."""
+    """The node while it has no cloud, and its clients' writes."""
 
     async def send(
         self,
@@ -79,8 +79,8 @@ async def test_a_report_an_event_and_its_patch_are_accepted_and_journaled(world:
     assert [each.method for each in world.journal.events.values()] == ["POST", "PATCH"]
 
 
-async def test_a_mirror_pod_is_echoed_and_does_not_wait(world: World) -> None:
-    """Kubelet makes it anew when the cloud does not have it."""
+async def test_a_mirror_pod_is_echoed_and_not_journaled(world: World) -> None:
+    """kubelet creates it again if the cloud does not have it."""
     answer = await world.send("POST", PODS, MIRROR_POD)
     assert isinstance(answer.body, bytes)
     assert (answer.status, read(answer.body).name, read(answer.body).namespace) == (201, "p", "a")
@@ -100,15 +100,15 @@ async def test_creating_an_ordinary_pod_is_refused_without_a_cloud(world: World)
 async def test_a_write_with_a_token_and_a_dry_run_are_503_offline(
     world: World, method: str, target: str, body: Json
 ) -> None:
-    """A replay has the hub's rights, which may exceed the writer's."""
+    """A replay has the hub's permissions, which may exceed the writer's."""
     world.has_node()
     kind = STRATEGIC if method == "PATCH" else JSON
     assert await world.refusal(method, target, body, POD, kind) == 503
     assert await world.refusal(method, f"{target}?dryRun=All", body, HUB, kind) == 503
 
 
-async def test_an_event_of_a_caller_with_a_token_waits_as_that_callers(world: World) -> None:
-    """kube-proxy's. Whether the caller may is known by then; only the cloud answers a trial."""
+async def test_an_event_of_a_caller_with_a_token_is_journaled_under_that_caller(world: World) -> None:
+    """kube-proxy's event: the cloud authorizes it at the replay; a dry run needs the cloud at once."""
     assert (await world.send("POST", EVENTS, event(), POD)).status == 201
     assert (await world.send("PATCH", f"{EVENTS}/e", {"count": 2}, POD, STRATEGIC)).status == 200
     assert [(each.method, each.user) for each in world.journal.events.values()] == [
@@ -118,12 +118,12 @@ async def test_an_event_of_a_caller_with_a_token_waits_as_that_callers(world: Wo
 
 
 @pytest.mark.parametrize("caller", [HUB, POD])
-async def test_a_trial_of_an_event_is_the_clouds(world: World, caller: Caller) -> None:
+async def test_a_dry_run_of_an_event_needs_the_cloud(world: World, caller: Caller) -> None:
     assert await world.refusal("POST", f"{EVENTS}?dryRun=All", event(), caller) == 503
 
 
 async def test_a_registered_node_is_409_on_a_second_creation(world: World) -> None:
-    """Kubelet reads its node when it cannot create it, and goes on from there."""
+    """kubelet then reads its node and continues from there."""
     nodes, node = "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n9"}}
     assert await world.refusal("POST", nodes, node) == 503
     world.writes.cache_created("", asked("POST", nodes, node), {"content-type": JSON}, raw(node))
@@ -131,12 +131,12 @@ async def test_a_registered_node_is_409_on_a_second_creation(world: World) -> No
     assert await world.refusal("POST", nodes, b"{") == 503
 
 
-async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:
+async def test_a_body_beyond_kube_apiservers_limit_is_413(world: World) -> None:
     assert await world.refusal("POST", EVENTS, b" " * (MAX_WRITE + 1)) == 413
 
 
-async def test_a_patch_of_an_event_comes_after_those_that_wait(world: World) -> None:
-    """The cloud was back, and what waited went over a patch that the hub had relayed meanwhile."""
+async def test_a_patch_of_an_event_is_sent_after_its_pending_entries(world: World) -> None:
+    """With the cloud back, pending entries once overwrote a patch that the hub had relayed meanwhile."""
     later = asked("PATCH", f"{EVENTS}/e", {"count": 3}, content_type=STRATEGIC)
     assert not world.writes.is_pending(later.info)
     world.writes.cache_created("", asked("POST", EVENTS, event()), {"content-type": JSON}, b"")
@@ -147,11 +147,11 @@ async def test_a_patch_of_an_event_comes_after_those_that_wait(world: World) -> 
     assert world.cloud.lines == [("POST", EVENTS), ("PATCH", f"{EVENTS}/e")], "the event itself first"
 
 
-async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
+async def test_all_other_writes_need_the_cloud(world: World) -> None:
     assert await world.refusal("POST", "/apis/authentication.k8s.io/v1/tokenreviews") == 503
 
 
-# -- what the cloud does not have yet ------------------------------------------------------------------------------
+# -- pending entries -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

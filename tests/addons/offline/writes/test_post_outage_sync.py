@@ -31,7 +31,7 @@ def in_cloud(uid: str = "u", **states: str) -> Json:
 
 
 class World(OfflineWorld):
-    """A node whose kubelet has reported that it is ready, and a cloud that comes and goes."""
+    """A node whose kubelet has reported Ready, and a cloud that fails and recovers."""
 
     def __init__(self, copies: DiskCopies) -> None:
         super().__init__(copies)
@@ -40,7 +40,7 @@ class World(OfflineWorld):
         self.part = PostOutageSync("n1", self.cloud, self.reads, cast(Cloud, self), lambda: self.is_alive)
 
     async def switch(self, *, is_up: bool) -> None:
-        """The cloud comes or goes, and everything that follows has happened."""
+        """Switch the cloud on or off, and wait for all effects."""
         self.is_up = is_up
         self.changed.notify()
         for _ in range(20):
@@ -57,7 +57,7 @@ async def world(copies: DiskCopies) -> AsyncIterator[World]:
         task.cancel()
 
 
-async def test_after_each_outage_the_report_of_kubelet_is_sent(world: World) -> None:
+async def test_kubelets_report_is_sent_after_each_outage(world: World) -> None:
     for outage in (1, 2):
         world.cloud.says = [in_cloud(Ready="Unknown", Other="Unknown"), {}]
         await world.switch(is_up=True)
@@ -69,7 +69,7 @@ async def test_after_each_outage_the_report_of_kubelet_is_sent(world: World) -> 
     assert patch["metadata"] == {"resourceVersion": "9"}
 
 
-async def test_no_report_is_sent_for_a_dead_kubelet_or_an_equal_state(world: World) -> None:
+async def test_no_report_is_sent_for_a_silent_kubelet_or_an_equal_status(world: World) -> None:
     world.is_alive = False
     await world.switch(is_up=True)
     assert world.cloud.lines == []
@@ -94,7 +94,7 @@ async def test_a_conflict_is_tried_again_a_few_times(world: World) -> None:
         {"metadata": 1, "status": {"conditions": [{}]}},
     ],
 )
-async def test_a_failed_report_of_the_return_is_left_to_kubelet(
+async def test_a_failed_report_after_an_outage_is_left_to_kubelet(
     world: World, failure: Exception | Json
 ) -> None:
     world.cloud.says = [failure]
@@ -106,7 +106,7 @@ async def test_a_failed_report_of_the_return_is_left_to_kubelet(
     assert world.cloud.lines[1:] == [("GET", NODE), ("PATCH", f"{NODE}/status")]
 
 
-def test_only_unknown_conditions_of_this_very_node_change() -> None:
+def test_only_unknown_conditions_of_this_node_are_changed() -> None:
     stamp = "2026-01-02T03:04:05Z"
     now = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
     reported = in_cloud(Ready="True", MemoryPressure="False", DiskPressure="Unknown")

@@ -1,4 +1,4 @@
-"""The replay of the journal: the statuses that the hub sends, retries and drops, and when."""
+"""The replay of journaled statuses: which are sent, retried or dropped, and when."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ async def test_a_status_is_replayed_as_its_difference_with_the_uid(replaying: Wo
     assert replayed(STATUS) == before + 1
 
 
-async def test_a_replayed_status_preserves_foreign_conditions(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_a_replayed_status_preserves_conditions_of_other_writers(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
     made = cloud.store.create({**node("n1"), "status": {"conditions": conditions(Ready="True")}})
     theirs = {**made, "status": {"conditions": conditions(Ready="True", Theirs="True")}}
     cloud.store.update(theirs, subresource="status")
@@ -73,7 +75,7 @@ async def test_a_replayed_status_preserves_foreign_conditions(tmp_path: Path, cl
     assert {each["type"]: each["status"] for each in found} == {"Ready": "False", "Theirs": "True"}
 
 
-async def test_a_conflict_with_a_foreign_write_is_retried(replaying: World) -> None:
+async def test_a_conflict_with_another_clients_write_is_retried(replaying: World) -> None:
     mine: Json = {"metadata": {"uid": "u"}}
     replaying.cloud.says = [CONFLICT, mine, CONFLICT, mine, {}]
     replaying.put(Ready="False")
@@ -84,7 +86,7 @@ async def test_a_conflict_with_a_foreign_write_is_retried(replaying: World) -> N
 
 
 @pytest.mark.parametrize("found", [{"metadata": {"uid": "another"}}, GONE])
-async def test_another_object_of_that_name_never_gets_the_status(
+async def test_a_recreated_object_never_gets_the_old_ones_status(
     replaying: World, found: Json | StatusError
 ) -> None:
     before = dropped(STATUS, "gone")
@@ -98,7 +100,7 @@ async def test_another_object_of_that_name_never_gets_the_status(
 
 
 @pytest.mark.looptime
-async def test_conflicts_without_end_are_tried_again_later(replaying: World) -> None:
+async def test_repeated_conflicts_are_retried_later(replaying: World) -> None:
     replaying.cloud.says = [CONFLICT, {"metadata": {"uid": "u"}}] * MAX_CONFLICTS
     replaying.put(Ready="False")
     began = asyncio.get_running_loop().time()
@@ -112,9 +114,9 @@ async def test_conflicts_without_end_are_tried_again_later(replaying: World) -> 
 async def test_a_status_that_the_cloud_refuses_is_dropped_and_reverted(replaying: World, code: int) -> None:
     before = dropped(STATUS, "refused")
     replaying.cloud.says = [StatusError(code, "Invalid", "no")]
-    if code == 422:  # which a uid that is not the object's is as well: the object is looked at
+    if code == 422:  # 422 may also mean another uid, so the object is read
         replaying.cloud.says.append({"metadata": {"uid": "u"}})
-    if code == 403:  # the hub has the right: an admission plugin refused this one write
+    if code == 403:  # the hub has the permission: an admission plugin refused this one write
         replaying.cloud.says.append(MAY)
     entry, other = replaying.put(Ready="False"), replaying.put("n2", Ready="False")
     async with replaying.running():
@@ -148,8 +150,8 @@ async def test_a_temporary_error_delays_each_retry_longer(replaying: World, erro
 
 
 @pytest.mark.looptime
-async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(replaying: World) -> None:
-    """A cloud that asked for 30 s was once sent 250 entries in 20 s."""
+async def test_retry_after_pauses_the_replay(replaying: World) -> None:
+    """A cloud that requested 30 s once got 250 entries in 20 s."""
     replaying.cloud.says = [too_many_requests("slow down", retry_after=30)]
     replaying.put("n1", Ready="False")
     replaying.put("n2", Ready="False")
@@ -165,7 +167,7 @@ CANNOT_SAY: list[Json | Exception] = [OVERLOADED, Unreachable("no route"), {}, {
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("says", [[OVERLOADED], *([CONFLICT, each] for each in CANNOT_SAY)])
-async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
+async def test_flushing_fails_at_once_if_the_cloud_cannot_decide(
     replaying: World, says: list[Json | Exception]
 ) -> None:
     replaying.cloud.says = list(says)
@@ -191,7 +193,7 @@ async def test_a_delayed_entry_does_not_delay_the_rest(replaying: World) -> None
 
 @pytest.mark.looptime
 async def test_the_replay_continues_after_an_unexpected_error(replaying: World) -> None:
-    """Were it to end, nothing of the journal would reach the cloud until the next start."""
+    """If the task ended, the journal would wait for the next start."""
     replaying.fails = RuntimeError("unforeseen")
     replaying.cloud.says = [StatusError(400, "BadRequest", "no")]
     first, second = replaying.put("n1", Ready="False"), replaying.put("n2", Ready="False")
@@ -205,7 +207,7 @@ async def test_the_replay_continues_after_an_unexpected_error(replaying: World) 
 async def test_a_status_that_the_cloud_has_already_is_reverted_before_it_is_dropped(
     replaying: World,
 ) -> None:
-    """No event follows. A kill before would leave the node's form for ever."""
+    """No event follows it: after a kill the copy would retain the local state for ever."""
     replaying.fails = Unreachable("gone again")
     replaying.cloud.usual = node("n1", 7)
     entry = replaying.put(version="7", Ready="False")
@@ -237,8 +239,11 @@ async def test_an_entry_added_while_one_is_sent_is_sent_after_it(replaying: Worl
     assert sent == ["False", "Unknown"]
 
 
-async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(replaying: World) -> None:
-    """The cloud took the middle one; the difference of the former one to itself was empty, and it stayed."""
+async def test_a_status_with_a_lost_response_is_overwritten_when_the_former_status_returns(
+    replaying: World,
+) -> None:
+    """The cloud had applied the lost one; the former status equals its base, so an empty patch left the lost one in
+    place."""
     replaying.cloud.says = [Unreachable("the answer was lost")]
     entry = replaying.put(Ready="False")
     with pytest.raises(RetryLater):
@@ -256,7 +261,8 @@ async def test_a_status_whose_answer_was_lost_is_overwritten_by_the_former_one(r
 async def test_the_journal_outlives_expired_credentials(
     replaying: World, answers: list[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """20 events and a status were once discarded after an outage that outlived the node's certificate."""
+    """20 events and a status were once discarded after an outage that was longer than the validity of the node's
+    certificate."""
     before = dropped(STATUS, "refused"), dropped(EVENT, "refused")
     replaying.put(Ready="False")
     for name in "abc":
@@ -290,7 +296,7 @@ async def test_a_missing_permission_delays_its_entry_alone(
     assert not replaying.taken_back
 
 
-# -- one object now ------------------------------------------------------------------------------------------------
+# -- flushing one object -------------------------------------------------------------------------------------------
 
 
 async def test_flushing_an_object_sends_its_entry_alone(replaying: World) -> None:
@@ -307,7 +313,7 @@ async def test_flushing_does_not_send_an_entry_twice(replaying: World) -> None:
     assert len(replaying.cloud.heard) == 1
 
 
-# -- when ----------------------------------------------------------------------------------------------------------
+# -- the time of a replay ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.looptime

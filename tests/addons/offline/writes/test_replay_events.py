@@ -1,4 +1,4 @@
-"""The replay of events: unchanged, in order and paced; sent, dropped, or delayed by an earlier one."""
+"""The replay of events: unchanged, in order and rate-limited; sent, dropped, or delayed behind an earlier event."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ async def test_events_are_replayed_one_by_one_in_their_order(replaying: World) -
 
 
 @pytest.mark.looptime
-async def test_an_event_that_the_cloud_has_already_is_done(replaying: World) -> None:
-    """The answer was lost, or the event was sent before it was taken here."""
+async def test_an_event_that_already_exists_in_the_cloud_is_dropped(replaying: World) -> None:
+    """Its response was lost, or the client sent it to the cloud before the hub journaled it."""
     before = replayed(EVENT), dropped(EVENT, "refused")
     replaying.cloud.says = [StatusError(409, "AlreadyExists", "it is there")]
     replaying.put_event("a")
@@ -66,7 +66,7 @@ async def test_an_event_that_the_cloud_refuses_is_dropped_and_the_next_sent(
 
 @pytest.mark.looptime
 async def test_an_events_patch_waits_for_the_event_itself(replaying: World) -> None:
-    """The cloud does not know an event that it could not take yet: its count must not be lost for that."""
+    """While the event is still pending, the cloud answers its patch 404, which must not drop the count."""
     replaying.cloud.says = [OVERLOADED]
     replaying.put_event("a")
     replaying.put_event("a", "PATCH")
@@ -78,7 +78,7 @@ async def test_an_events_patch_waits_for_the_event_itself(replaying: World) -> N
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [OVERLOADED, StatusError(429, "TooManyRequests", "slow down")])
 async def test_patches_of_one_event_are_replayed_in_their_order(replaying: World, error: StatusError) -> None:
-    """Count 2 went over count 4 after a 429, and the next process found nothing to do."""
+    """After a 429, count 2 once overwrote count 4, and the next process found nothing to replay."""
     replaying.cloud.says = [error]
     entries = [replaying.put_event("a", "PATCH") for _ in range(3)]
     other = replaying.put_event("b")
@@ -90,8 +90,10 @@ async def test_patches_of_one_event_are_replayed_in_their_order(replaying: World
 
 
 @pytest.mark.parametrize("settles", [False, True])
-async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(tmp_path: Path, settles: bool) -> None:
-    """A hub that was killed between replayed count 2 over count 3."""
+async def test_a_patch_waits_until_the_previous_one_is_deleted_from_disk(
+    tmp_path: Path, settles: bool
+) -> None:
+    """A hub that was killed between the two once replayed count 2 over count 3."""
 
     @asynccontextmanager
     async def settling(replaying: World, path: str) -> AsyncIterator[None]:
@@ -151,10 +153,10 @@ async def test_the_replay_of_events_pauses_offline_and_resumes(replaying: World)
 
 
 @pytest.mark.looptime
-async def test_an_event_of_a_user_is_replayed_with_a_token_of_that_user_alone(
+async def test_a_users_event_is_replayed_only_with_a_token_of_that_user(
     replaying: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of it falls back to the node's identity, also where the user never comes back."""
+    """It is never sent with the node's identity, even if the user never returns."""
     monkeypatch.setattr(replay, "CALLER_TIMEOUT", 20.0)
     of_user = QueuedAnswers()
     waiting = replaying.put_event("a", user="kube-proxy")
@@ -174,7 +176,7 @@ async def test_an_event_of_a_user_is_replayed_with_a_token_of_that_user_alone(
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("code", "is_dropped"), [(403, True), (422, True), (401, False), (503, False)])
-async def test_an_event_that_the_cloud_refuses_to_its_user_is_dropped(
+async def test_an_event_that_the_cloud_forbids_its_user_is_dropped(
     replaying: World, code: int, is_dropped: bool
 ) -> None:
     of_user = QueuedAnswers()

@@ -1,4 +1,5 @@
-"""Kubelet's reports without the cloud: merged into each copy, one difference in the journal, undone by a refusal."""
+"""Kubelet's status writes without the cloud: merged into each copy, journaled as one patch, reverted after a
+refusal."""
 
 from __future__ import annotations
 
@@ -44,10 +45,10 @@ RESTRICTED = "node-restriction.kubernetes.io/x"
 
 
 class World(OfflineWorld):
-    """Kubelet's reports on a node, which copies and cached responses may contain."""
+    """Status writes by kubelet on a node with copies and cached responses."""
 
     def hold_node(self, *encodings: Encoding, version: int = 7) -> list[Store]:
-        """Copies of the node, as a reflector filled them."""
+        """Put copies of the node into stores, as reflectors would."""
         return [self.hold(QUESTIONS[each], version, node_tree(version)) for each in encodings]
 
     async def patch(self, patch: Json, kind: str = STRATEGIC, accept: str = JSON, path: str = NODE) -> Answer:
@@ -100,11 +101,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-# -- what a write becomes ------------------------------------------------------------------------------------------
+# -- the effects of a write ----------------------------------------------------------------------------------------
 
 
 async def test_merging_a_large_status_does_not_block_the_loop(world: World) -> None:
-    """Any process of the node may send one of 3 MiB while the cloud is away; it held the loop for two seconds."""
+    """Any process of the node may send a status of 3 MiB offline; it once blocked the loop for two seconds."""
     world.hold_node(Encoding.JSON)
     iterations = 0
 
@@ -151,7 +152,7 @@ async def test_a_status_is_merged_shown_and_stored_in_the_journal(world: World, 
         ("PUT", {**node("n1", 7), "spec": {"podCIDR": "other"}, "status": {"phase": "Running"}}, JSON),
     ],
 )
-async def test_each_sort_of_write_is_applied_and_to_the_status_alone(
+async def test_each_kind_of_write_is_applied_to_the_status_only(
     world: World, method: str, body: Any, kind: str
 ) -> None:
     (store,) = world.hold_node(Encoding.JSON)
@@ -160,7 +161,7 @@ async def test_each_sort_of_write_is_applied_and_to_the_status_alone(
     assert shown(store).fields.child("spec").text("podCIDR") == "10.0.0.0/24"
 
 
-async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_encoding(world: World) -> None:
+async def test_copies_in_both_encodings_are_updated_and_the_client_gets_its_encoding(world: World) -> None:
     stores = world.hold_node(Encoding.JSON, Encoding.PROTOBUF)
     for accept in (JSON, PROTOBUF):
         answer = await world.patch(reports(Ready=accept[-4:]), accept=accept)
@@ -170,7 +171,7 @@ async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_enc
 
 
 async def test_a_patched_field_is_replayed_even_if_the_copy_has_it(world: World) -> None:
-    """A copy that lost its last moment in a crash is older than the cloud, which may have something else there."""
+    """A copy that lost its last writes in a crash is older than the cloud, whose value may differ."""
     world.hold_node(Encoding.JSON)
     await world.patch(reports(Ready="True", Other="x"))
     assert {each["type"] for each in world.journal.statuses[NODE].patch["status"]["conditions"]} == {
@@ -182,7 +183,7 @@ async def test_a_patched_field_is_replayed_even_if_the_copy_has_it(world: World)
     assert {each["type"]: each["status"] for each in found} == {"Ready": "True", "Other": "y"}
 
 
-async def test_writes_at_once_lose_nothing(world: World) -> None:
+async def test_concurrent_writes_lose_no_field(world: World) -> None:
     stores = world.hold_node(Encoding.JSON, Encoding.PROTOBUF)
     kinds = [f"Kind{number}" for number in range(20)]
     await asyncio.gather(*(world.patch(reports(**{kind: "True"})) for kind in kinds))
@@ -193,14 +194,14 @@ async def test_writes_at_once_lose_nothing(world: World) -> None:
     assert [each["type"] for each in entry.before["status"]["conditions"]] == ["Ready"]
 
 
-# -- a single answer that passed -----------------------------------------------------------------------------------
+# -- cached responses ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_a_relayed_answer_suffices_as_copy_and_the_next_get_shows_the_write(
+async def test_a_write_to_an_object_known_from_a_cached_response_is_merged_into_it(
     world: World, encoding: Encoding
 ) -> None:
-    """A pod or node that only a GET brought: there is no store to amend."""
+    """The object came with a GET only, so there is no store to update."""
     get = asked("GET", NODE, accept=encoding)
     content_type = codec_for(encoding).content_type
     world.answers.cache_response(get.key(""), {"content-type": content_type}, body_of(node_in(encoding)))
@@ -223,7 +224,7 @@ async def test_a_relayed_answer_suffices_as_copy_and_the_next_get_shows_the_writ
         (JSON, raw({**node("n1"), "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1"})),
     ],
 )
-async def test_a_stored_answer_that_is_not_the_object_is_no_copy(
+async def test_a_cached_response_without_the_object_is_not_used(
     world: World, content_type: str, body: bytes
 ) -> None:
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
@@ -233,10 +234,10 @@ async def test_a_stored_answer_that_is_not_the_object_is_no_copy(
     assert not world.journal.statuses
 
 
-# -- what is not taken ---------------------------------------------------------------------------------------------
+# -- refused writes ------------------------------------------------------------------------------------------------
 
 
-async def test_an_object_that_the_node_does_not_have_is_a_503(world: World) -> None:
+async def test_a_write_to_an_uncached_object_is_503(world: World) -> None:
     world.hold_node(Encoding.JSON)
     with pytest.raises(StatusError) as refused:
         await world.patch(reports(Ready="False"), path="/api/v1/nodes/other")
@@ -244,8 +245,8 @@ async def test_an_object_that_the_node_does_not_have_is_a_503(world: World) -> N
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_the_status_of_another_node_is_the_clouds_to_decide(world: World, encoding: Encoding) -> None:
-    """A caller of the plain port once made kube-proxy see another node as not ready."""
+async def test_the_status_of_another_node_is_refused_offline(world: World, encoding: Encoding) -> None:
+    """A caller of the plain port once made another node look not ready to kube-proxy."""
     other = in_protobuf("v1", "Node", "n2", uid="u", resourceVersion="7")
     body = body_of(other) if encoding is Encoding.PROTOBUF else raw({**node("n2", 7), "status": {}})
     get = asked("GET", "/api/v1/nodes/n2", accept=encoding)
@@ -258,7 +259,7 @@ async def test_the_status_of_another_node_is_the_clouds_to_decide(world: World, 
 
 @pytest.mark.parametrize(("runs_on", "code"), [("n1", 200), ("n2", 503), ("", 503)])
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_the_status_of_a_pod_is_accepted_where_it_runs(
+async def test_the_status_of_a_pod_is_accepted_on_its_own_node(
     world: World, encoding: Encoding, runs_on: str, code: int
 ) -> None:
     path = "/api/v1/namespaces/a/pods/p"
@@ -281,7 +282,7 @@ async def test_the_status_of_a_pod_is_accepted_where_it_runs(
 
 @pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize("labels", [{POOL_LABEL: "other"}, {"node-restriction.kubernetes.io/a": "b"}])
-async def test_a_node_changes_no_label_that_decides_elsewhere(
+async def test_labels_that_the_cloud_uses_are_not_changed_offline(
     world: World, encoding: Encoding, labels: Json
 ) -> None:
     """A caller of the plain port could have moved the node into another pool until the cloud was back."""
@@ -294,7 +295,7 @@ async def test_a_node_changes_no_label_that_decides_elsewhere(
     assert not world.journal.statuses
 
 
-async def test_a_node_repairs_its_own_labels(world: World) -> None:
+async def test_kubelet_may_restore_the_nodes_own_labels_offline(world: World) -> None:
     (store,) = world.hold_node(Encoding.JSON)
     await world.patch({"metadata": {"labels": {"kubernetes.io/os": "linux"}}})
     assert shown(store).labels["kubernetes.io/os"] == "linux"
@@ -335,7 +336,7 @@ async def test_a_refused_patch_changes_nothing(
         ("Pod", {}, ["app", HOST]),
     ],
 )
-def test_labels_that_decide_elsewhere_are_refused(
+def test_a_patch_of_labels_that_the_cloud_uses_is_refused(
     kind: str, after: dict[str, str], others: list[str]
 ) -> None:
     assert labels_of_others(kind, BEFORE, after) == others

@@ -1,4 +1,4 @@
-"""Reports on an object of which the node has several copies, and of which no event comes after the journal."""
+"""Status writes to an object with several copies, and journaled statuses that no event confirms."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ EVERY_NODE = ListWatch(NODES, encoding=Encoding.JSON)
 
 
 @pytest.mark.parametrize("first", [QUESTIONS[Encoding.JSON], EVERY_NODE])
-async def test_a_report_is_made_of_the_newest_copy(world: World, first: ListWatch) -> None:
-    """A copy of another component, of some days ago, was found first. Its status was the new one already: the cloud
-    never heard of the report, and kubelet was shown the old object."""
+async def test_a_status_write_is_based_on_the_newest_copy(world: World, first: ListWatch) -> None:
+    """Another component's copy, some days old, was once used. It already had the new status, so nothing was journaled,
+    and kubelet got the old object."""
     for list_watch in sorted((QUESTIONS[Encoding.JSON], EVERY_NODE), key=lambda each: each != first):
         version, phase = (9, "old") if list_watch is EVERY_NODE else (5, "new")
         obj = {**node("n1", version), "status": {"phase": phase}}
@@ -59,7 +59,7 @@ async def test_a_report_is_made_of_the_newest_copy(world: World, first: ListWatc
     assert answered(answer).version == 9
 
 
-async def test_a_stored_answer_newer_than_the_store_is_the_base_of_a_patch(world: World) -> None:
+async def test_a_cached_response_newer_than_the_store_is_the_base_of_a_patch(world: World) -> None:
     (store,) = world.hold_node(Encoding.JSON, version=7)
     get = asked("GET", NODE)
     world.answers.cache_response(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
@@ -70,7 +70,7 @@ async def test_a_stored_answer_newer_than_the_store_is_the_base_of_a_patch(world
 @pytest.mark.parametrize(
     "stale", [{"uid": "of an earlier node of the name"}, {"name": "n1", "uid": "u", "labels": {}}]
 )
-async def test_an_older_copy_that_a_report_does_not_fit_refuses_nothing(world: World, stale: Json) -> None:
+async def test_an_older_copy_that_the_patch_does_not_fit_is_skipped(world: World, stale: Json) -> None:
     (store,) = world.hold_node(Encoding.PROTOBUF, version=9)
     old = world.sources.get(HUB_IDENTITY, QUESTIONS[Encoding.JSON]).store
     metadata = {"name": "n1", "resourceVersion": "5", **stale}
@@ -81,8 +81,10 @@ async def test_an_older_copy_that_a_report_does_not_fit_refuses_nothing(world: W
     assert (conditions(shown(old)) == {}) is (stale["uid"] != "u")
 
 
-async def test_no_copy_is_written_in_the_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each may have megabytes."""
+async def test_copies_are_encoded_outside_the_event_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy may have several megabytes."""
     threads: set[int] = set()
 
     def noted(*how: Any) -> bytes:
@@ -97,7 +99,7 @@ async def test_no_copy_is_written_in_the_loop(world: World, monkeypatch: pytest.
     assert threading.get_ident() not in threads
 
 
-# -- a journaled status of which no event comes: the node shows what the cloud has ---------------------------------
+# -- a dropped status without an event: the copy is reset to the cloud's state -------------------------------------
 
 
 async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, list[Store]]:
@@ -106,7 +108,7 @@ async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, lis
     return world.journal.statuses[NODE], stores
 
 
-async def test_a_reverted_status_shows_the_object_of_the_cloud(world: World) -> None:
+async def test_a_reverted_status_restores_the_clouds_object(world: World) -> None:
     entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
     world.cloud.says = [
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
@@ -128,7 +130,9 @@ async def test_a_reverted_status_shows_the_object_of_the_cloud(world: World) -> 
         ApiResponse(JSON, body_of(node_in(Encoding.JSON, version=9))),
     ],
 )
-async def test_the_watch_decides_where_the_cloud_cannot(world: World, said: ApiResponse | Exception) -> None:
+async def test_the_watchs_object_is_restored_if_the_cloud_does_not_answer(
+    world: World, said: ApiResponse | Exception
+) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [said]
     await world.statuses.take_back(entry)
@@ -137,7 +141,7 @@ async def test_the_watch_decides_where_the_cloud_cannot(world: World, said: ApiR
     assert conditions(shown(store)) == {}
 
 
-async def test_where_the_cloud_is_gone_again_the_status_stays(world: World) -> None:
+async def test_the_status_stays_if_the_cloud_is_gone_again(world: World) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [Unreachable("no route")]
     with pytest.raises(Unreachable):
@@ -156,10 +160,10 @@ async def test_a_newer_status_is_not_reverted(world: World) -> None:
 @pytest.mark.parametrize("held", [Encoding.JSON, Encoding.PROTOBUF])
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
 @pytest.mark.parametrize("is_cached", [False, True])
-async def test_a_client_gets_its_encoding_whichever_is_stored(
+async def test_a_client_gets_its_encoding_whichever_copy_is_stored(
     world: World, held: Encoding, accept: str, is_cached: bool
 ) -> None:
-    """A JSON client's patch of the status was refused with 406 beside a kubelet that reads protobuf."""
+    """A JSON client's status patch was once refused with 406 on a node whose kubelet reads protobuf."""
     if is_cached:
         get = asked("GET", NODE, accept=held)
         world.answers.cache_response(get.key(""), {"content-type": held}, body_of(node_in(held)))
@@ -172,7 +176,9 @@ async def test_a_client_gets_its_encoding_whichever_is_stored(
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-async def test_a_status_is_merged_into_each_stored_answer_of_the_object(world: World, is_held: bool) -> None:
+async def test_a_status_is_merged_into_each_cached_response_with_the_object(
+    world: World, is_held: bool
+) -> None:
     keys = [
         (asked("GET", NODE, accept=accept).key(user), accept)
         for accept in (JSON, PROTOBUF)

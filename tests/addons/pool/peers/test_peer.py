@@ -1,4 +1,4 @@
-"""The choice among peers and the cloud, and the contents of a peer's answer to a probe."""
+"""The choice between peers and the cloud, and the contents of a peer's response to a probe."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ NOW = 100.0
         ([], True, NOW + 2, Choice(None, 2.0)),
     ],
 )
-def test_choice(order: list[str], cloud_is_up: bool, cloud_from: float, expected: str | Choice) -> None:
+def test_the_choice_between_leaders_and_the_cloud(
+    order: list[str], cloud_is_up: bool, cloud_from: float, expected: str | Choice
+) -> None:
     def leader(text: str) -> PeerHub:
-        """`a` is usable, `a!` has failed, `a~` is used again later, `a9` lost the cloud 9 s ago."""
+        """Parse a leader: `a` is usable, `a!` has failed, `a~` is usable later, `a9` lost the cloud 9 s ago."""
         made = PeerHub.at(Server("https", "10.0.0.1", 10269, text[0]))
         made.said = PeerAnswer(age=float(text[1:] or 0) if text[1:].isdecimal() else 0.0)
         made.usable_from = NOW + 1 if "~" in text else 0.0
@@ -76,11 +78,11 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
             PeerAnswer("", 0.0, (), (), frozenset({"nodes", "a.b"})),
         ),
         (RawResponse(403, {}, REFUSED), PeerAnswer("not in this pool", 0.0, ())),
-        # A YurtHub without a cloud, and a hub that says so of itself.
+        # A YurtHub without a cloud, and a hub that reports its outage.
         (RawResponse(400, {}, LONE), PeerAnswer("", 1.0, ())),
         (RawResponse(400, {AGE_HEADER: "0"}, REFUSED), PeerAnswer("not in this pool", 0.0, ())),
         (RawResponse(400, {}, REFUSED), PeerAnswer("not in this pool", 0.0, ())),
     ],
 )
-def test_the_answer_to_a_probe_of_a_peer_is_parsed(answer: RawResponse, expected: PeerAnswer) -> None:
+def test_a_peers_response_to_a_probe_is_parsed(answer: RawResponse, expected: PeerAnswer) -> None:
     assert read_answer(answer) == expected

@@ -1,4 +1,4 @@
-"""One health and one probe for each other hub, however many parts of this hub use it."""
+"""Each other hub has one health state and one probe task, whichever parts of this hub use it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.looptime
 
 
 class User:
-    """A part of the hub that wants probes as a test says, and notes what it hears of them."""
+    """A part of the hub that requests probes at an interval, and records the notifications."""
 
     def __init__(self, wanted: ProbeRequest | None) -> None:
         self.wanted = wanted
@@ -39,7 +39,7 @@ class User:
 
 
 class Scene:
-    """Two users of one peer, and what it answers; an exception is no answer."""
+    """Two users of one peer, and the peer's response; an exception stands for no response."""
 
     def __init__(self) -> None:
         self.says: RawResponse | Exception | None = RawResponse(404, {}, b"")
@@ -51,7 +51,7 @@ class Scene:
         self.peers.use(self.listener, HUB)
 
     async def spend(self, seconds: float) -> None:
-        """Probe for so long, on the test's clock, which is virtual, and not the fixture's."""
+        """Probe for this many seconds on the test's virtual clock, which differs from the fixture's."""
         async with beside(self.peers.run()):
             await asyncio.sleep(seconds)
 
@@ -78,47 +78,47 @@ async def test_a_leader_that_reports_on_pods_too_is_probed_once_and_has_one_heal
     assert scene.reader.heard == scene.listener.heard
 
 
-async def test_an_unwanted_peer_is_not_probed(scene: Scene) -> None:
+async def test_a_peer_without_users_is_not_probed(scene: Scene) -> None:
     scene.reader.wanted = scene.listener.wanted = None
     await scene.spend(10 * PROBE_INTERVAL)
     assert not scene.client.asked
 
 
-async def test_the_user_that_is_in_the_greatest_hurry_sets_the_pace(scene: Scene) -> None:
+async def test_the_shortest_interval_of_all_users_is_the_probe_interval(scene: Scene) -> None:
     scene.listener.wanted = ProbeRequest(1.0)
     await scene.spend(10.0)
     assert 8 <= len(scene.client.asked) <= 10
 
 
-async def test_a_peer_that_fails_is_cut_once_and_all_users_hear_of_it(scene: Scene) -> None:
+async def test_a_failed_peer_is_cut_once_and_all_users_are_notified(scene: Scene) -> None:
     scene.peers.failed(scene.peer, "refused")
     scene.peers.failed(scene.peer, "too busy")
     assert scene.cuts == [HUB]
     assert scene.reader.heard == scene.listener.heard == ["refused"]
 
 
-async def test_connections_opened_to_a_silent_peer_meanwhile_are_cut_too(scene: Scene) -> None:
+async def test_connections_opened_while_a_peer_is_silent_are_cut_too(scene: Scene) -> None:
     scene.says = Unreachable("no answer")
     await scene.spend(2 * PROBE_INTERVAL + 2 * TICK)
     assert scene.cuts == [HUB] * 3
     assert scene.peer.health.condition is Condition.DOWN
 
 
-async def test_one_answer_brings_a_peer_up_and_resets_its_silence(scene: Scene) -> None:
+async def test_one_response_brings_a_peer_up_and_resets_its_silence(scene: Scene) -> None:
     scene.peers.failed(scene.peer, "refused")
     await scene.spend(PROBE_INTERVAL)
     assert scene.peer.health.condition is Condition.UP
     assert scene.peer.health.silence == PROBE_TIMEOUT
 
 
-async def test_users_are_notified_of_the_former_and_new_answer_of_a_peer(scene: Scene) -> None:
+async def test_users_are_notified_with_a_peers_former_and_new_response(scene: Scene) -> None:
     await scene.spend(2 * TICK)
     scene.says = RawResponse(404, {AGE_HEADER: "7"}, b"")
     await scene.spend(PROBE_INTERVAL)
     assert scene.reader.heard == ["age 0, now 0", "age 0, now 7"]
 
 
-async def test_a_peer_is_probed_until_its_last_user_leaves_it(scene: Scene) -> None:
+async def test_a_peer_is_probed_until_its_last_user_is_removed(scene: Scene) -> None:
     scene.peers.leave(scene.reader, HUB)
     assert scene.peer.role is PeerRole.NEIGHBOUR
     await scene.spend(2 * TICK)
@@ -131,7 +131,7 @@ async def test_a_peer_is_probed_until_its_last_user_leaves_it(scene: Scene) -> N
     assert scene.peers.use(scene.reader, HUB) is not scene.peer
 
 
-async def test_a_neighbour_cedes_its_address_to_a_leader_or_deputy(scene: Scene) -> None:
+async def test_an_address_of_a_leader_or_deputy_is_not_used_for_a_neighbour(scene: Scene) -> None:
     same = Server("https", HUB.host, HUB.port, "n9")
     scene.peers.use(scene.listener, same)
     assert scene.peers.healths[str(same)].server == HUB

@@ -1,4 +1,4 @@
-"""The hubs from which a hub reads kubelets' reports, from when to when, and silent or flooding hubs."""
+"""The hubs from which a hub reads other kubelets' reports, when it does, and silent or flooding hubs."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ pytestmark = pytest.mark.looptime
 
 HUBS = (LeaderHub("n2", "10.0.0.2"), LeaderHub("n3", "10.0.0.3"))
 PATIENCE = 300.0
-"""Virtual seconds."""
+"""Seconds of virtual time."""
 
 
-class Speaking:
-    """The peer ports of the pool: what each says, by its address; one that is not there does not answer."""
+class ReportingPeers:
+    """The peer ports of the pool's hubs: the report of each, by address; a missing hub does not respond."""
 
     def __init__(self) -> None:
         self.said = {"10.0.0.2": (1, REPORT)}
-        """The last report of each, and its version."""
+        """The last report of each, with its version."""
         self.news: dict[str, asyncio.Queue[bytes]] = {}
         self.is_mute = False
-        """Probes get no answer."""
+        """True if probes get no response."""
 
     def say(self, report: PodReport, host: str = "10.0.0.2") -> None:
         version = self.said[host][0] + 1
@@ -83,13 +83,13 @@ class Speaking:
 
 
 class Scene(Cluster):
-    """A hub with the neighbours n2 and n3, of which n2 is there and speaks."""
+    """A hub with the neighbours n2 and n3, of which n2 is running and reports."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_up = True
         self.changed = Notifier()
-        self.speaking = Speaking()
+        self.speaking = ReportingPeers()
         self.cuts: list[Server] = []
         self.client = ScriptedClient(self.speaking)
         self.stores = [slices(on_n2("10.0.0.1", CUT_AT - 1), version=CUT_AT)]
@@ -99,7 +99,7 @@ class Scene(Cluster):
         self.task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Within the test, whose clock is virtual, and not the fixture's."""
+        """Start within the test, whose virtual clock differs from the fixture's."""
         self.task = asyncio.create_task(self._run(), name="neighbours")
 
     async def _run(self) -> None:
@@ -138,13 +138,13 @@ async def scene() -> AsyncIterator[Scene]:
     made.inputs.close()
 
 
-async def test_no_neighbour_is_called_while_there_is_a_cloud(scene: Scene) -> None:
+async def test_no_neighbour_is_read_while_the_cloud_is_up(scene: Scene) -> None:
     scene.start()
     await asyncio.sleep(PATIENCE)
     assert not scene.asked()
 
 
-async def test_all_neighbours_are_called_until_their_last_report_has_ended(scene: Scene) -> None:
+async def test_all_neighbours_are_read_offline_until_their_last_report_ends(scene: Scene) -> None:
     scene.lose_cloud()
     await until(lambda: scene.report, PATIENCE)
     assert scene.asked() == {"https://10.0.0.2:10269", "https://10.0.0.3:10269"}
@@ -162,7 +162,7 @@ async def test_all_neighbours_are_called_until_their_last_report_has_ended(scene
     assert len(scene.client.asked) == asked
 
 
-async def test_a_silent_neighbour_is_cut_and_called_again(scene: Scene) -> None:
+async def test_a_silent_neighbour_is_cut_and_read_again(scene: Scene) -> None:
     scene.lose_cloud()
     await until(lambda: scene.report, PATIENCE)
     scene.speaking.is_mute = True
@@ -172,7 +172,7 @@ async def test_a_silent_neighbour_is_cut_and_called_again(scene: Scene) -> None:
     await until(lambda: scene.report is not None and scene.report.addresses == ("10.0.0.9",), PATIENCE)
 
 
-async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene: Scene) -> None:
+async def test_reports_of_a_silent_hub_are_valid_until_newer_writes_by_the_cloud(scene: Scene) -> None:
     scene.lose_cloud()
     await until(lambda: scene.report, PATIENCE)
     del scene.speaking.said["10.0.0.2"]
@@ -189,7 +189,7 @@ async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene
     await until(lambda: not scene.peers.healths, PATIENCE)
 
 
-async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there(scene: Scene) -> None:
+async def test_reports_of_a_node_that_leaves_the_pool_are_removed(scene: Scene) -> None:
     scene.lose_cloud()
     await until(lambda: scene.report, PATIENCE)
     scene.neighbours.update(HUBS[1:])
@@ -202,7 +202,7 @@ async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there
     assert scene.report is None
 
 
-async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
+async def test_a_hub_whose_list_exceeds_the_bound_is_not_read_again(scene: Scene) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("words of another node"))
     scene.speaking.say(REPORT._replace(labels={"x": "y" * MAX_REPORT_BYTES}))
     scene.lose_cloud()
@@ -213,8 +213,8 @@ async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
     assert scene.report is None
 
 
-async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
-    """A YurtHub, or a hub of an earlier version, knows no reports."""
+async def test_a_hub_without_pod_reports_is_rarely_asked_again(scene: Scene) -> None:
+    """A YurtHub, or a hub of an earlier version, does not serve reports."""
 
     def unknown(asked: Asked) -> Any:
         raise not_found("kubeletwords", "")
@@ -225,7 +225,7 @@ async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
     assert len(scene.client.asked) <= 2 * len(HUBS) * 2
 
 
-async def test_the_first_of_two_hubs_at_one_address_is_called(scene: Scene) -> None:
+async def test_the_first_of_two_hubs_at_one_address_is_read(scene: Scene) -> None:
     scene.neighbours.update((*HUBS, LeaderHub("n4", "10.0.0.2")))
     scene.lose_cloud()
     await until(lambda: scene.report, PATIENCE)

@@ -1,4 +1,4 @@
-"""A hub's reports on its pods for its neighbours, as lists and watches."""
+"""A hub serves reports on its pods to its neighbours, as lists and watches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.cloud.scriptable import ScriptableCloud
 TARGET = POD_REPORTS.path()
 
 
-class Speaker:
+class ReportingHub:
     """A hub of the pool that does not lead, and its kubelet."""
 
     def __init__(self, parts: HubWorld) -> None:
@@ -64,25 +64,25 @@ class Speaker:
             return await response.status, json.loads(await response.read_body())
 
     async def said(self) -> dict[str, list[str]]:
-        """The addresses by pod."""
+        """Return the addresses by pod."""
         found = (await self.ask())[1]["items"]
         return {each["metadata"]["name"]: [ip["ip"] for ip in each["status"]["podIPs"]] for each in found}
 
 
 @pytest.fixture
-async def speaker() -> AsyncIterator[Speaker]:
+async def hub() -> AsyncIterator[ReportingHub]:
     async with ScriptableCloud() as cloud, HubWorld(cloud) as parts:
-        made = Speaker(parts)
+        made = ReportingHub(parts)
         yield made
         made.serving.close()
 
 
-async def test_a_report_has_the_fields_that_endpoints_need_alone(speaker: Speaker) -> None:
+async def test_a_report_has_only_the_fields_that_endpoints_need(hub: ReportingHub) -> None:
     status = pod("10.0.0.1", "fd00::1", annotations={"secret": "x"})
     status["status"]["containerStatuses"] = [{"name": "secret"}]
     status["spec"] = {"containers": [{"env": [{"name": "SECRET", "value": "x"}]}]}
-    speaker.reports.heard(PATH, status)
-    code, found = await speaker.ask()
+    hub.reports.heard(PATH, status)
+    code, found = await hub.ask()
     assert code == 200
     (report,) = found["items"]
     assert int(report["metadata"].pop("resourceVersion")) > 10**15, "later than those of an earlier process"
@@ -99,15 +99,15 @@ async def test_a_report_has_the_fields_that_endpoints_need_alone(speaker: Speake
     }
 
 
-async def test_a_watch_brings_new_and_ended_reports(speaker: Speaker) -> None:
-    version = (await speaker.ask())[1]["metadata"]["resourceVersion"]
-    async with speaker.open(f"{TARGET}?watch=true&resourceVersion={version}") as response:
+async def test_a_watch_sends_new_and_ended_reports(hub: ReportingHub) -> None:
+    version = (await hub.ask())[1]["metadata"]["resourceVersion"]
+    async with hub.open(f"{TARGET}?watch=true&resourceVersion={version}") as response:
         watching = Watching(response)
-        speaker.say("10.0.0.2")
-        speaker.say("10.0.0.2")  # kubelet says the same every so often
-        speaker.say("10.0.0.3", path=f"{PATH}1", name="web-01")
-        speaker.reports.ended(PATH, 20)
-        speaker.reports.ended(f"{PATH}1", 0)
+        hub.say("10.0.0.2")
+        hub.say("10.0.0.2")  # kubelet repeats an unchanged status periodically
+        hub.say("10.0.0.3", path=f"{PATH}1", name="web-01")
+        hub.reports.ended(PATH, 20)
+        hub.reports.ended(f"{PATH}1", 0)
         frames = [await watching.next() for _ in range(4)]
         assert [(each.type, name_of(each)) for each in frames] == [
             ("MODIFIED", "web-0"),
@@ -116,8 +116,8 @@ async def test_a_watch_brings_new_and_ended_reports(speaker: Speaker) -> None:
             ("DELETED", "web-01"),
         ]
         assert json.loads(frames[2].raw)["version"] == "20"
-        assert speaker.serving.watchers() == {"n2": 1}
-        speaker.serving.keep_only(lambda node, type_: (node, type_) != ("n2", POD_REPORTS))
+        assert hub.serving.watchers() == {"n2": 1}
+        hub.serving.keep_only(lambda node, type_: (node, type_) != ("n2", POD_REPORTS))
         assert await watching.until_end() == []
 
 
@@ -131,21 +131,23 @@ async def test_a_watch_brings_new_and_ended_reports(speaker: Speaker) -> None:
         ("/api/v1/services", Encoding.JSON, 403),
     ],
 )
-async def test_nothing_else_is_served(speaker: Speaker, target: str, accept: str, code: int) -> None:
-    assert (await speaker.ask(target, accept))[0] == code
+async def test_other_resources_and_verbs_are_refused(
+    hub: ReportingHub, target: str, accept: str, code: int
+) -> None:
+    assert (await hub.ask(target, accept))[0] == code
 
 
 @pytest.mark.parametrize("bound", ["MAX_REPORTS", "MAX_REPORT_BYTES"])
 async def test_a_hub_reports_pods_up_to_the_bound_of_its_readers(
-    speaker: Speaker, monkeypatch: pytest.MonkeyPatch, bound: str
+    hub: ReportingHub, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("kubelet's words"))
     monkeypatch.setattr(pod_report_server, bound, {"MAX_REPORTS": 1, "MAX_REPORT_BYTES": 500}[bound])
-    speaker.say("10.0.0.3", path=f"{PATH}1", name="web-01")
-    assert await speaker.said() == {"web-0": ["10.0.0.1"]}
+    hub.say("10.0.0.3", path=f"{PATH}1", name="web-01")
+    assert await hub.said() == {"web-0": ["10.0.0.1"]}
     assert value_of(metrics.BOUNDS_REACHED.labels("kubelet's words")) == before + 1
-    speaker.say("10.0.0.2")
-    assert await speaker.said() == {"web-0": ["10.0.0.2"]}
+    hub.say("10.0.0.2")
+    assert await hub.said() == {"web-0": ["10.0.0.2"]}
 
 
 KEY = ("default", "web-0")

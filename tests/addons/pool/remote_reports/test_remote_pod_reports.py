@@ -1,4 +1,4 @@
-"""Pod reports of another node's hub: their begin and end, and hubs that are silent, lie or flood."""
+"""Pod reports from another node's hub: their start and end, and hubs that are silent, send false reports or flood."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.looptime
 KEY = ("default", "web-0")
 REPORT = PodReport("web-0", "u", {"app": "web"}, ("10.0.0.2",), True, False, "12:03")
 CUT_AT = 15
-"""The version of the slices when the cloud went away."""
+"""The version of the slices when the connection to the cloud broke."""
 
 
 def refused(reason: str) -> float:
@@ -48,7 +48,7 @@ class Scene(Cluster):
         super().__init__()
         self.now = 0.0
         self.version = 0
-        """The version of n2's hub."""
+        """The current version of n2's hub."""
         self.newest = CUT_AT
         self.reports = RemotePodReports(
             "n2", self.inputs.changed, self.inputs.ask, lambda: self.newest, lambda: self.now
@@ -87,7 +87,7 @@ async def scene() -> AsyncIterator[Scene]:
     made.inputs.close()
 
 
-async def test_the_latest_report_of_a_pod_counts(scene: Scene) -> None:
+async def test_the_latest_report_of_a_pod_is_used(scene: Scene) -> None:
     await scene.list(REPORT)
     assert scene.report == REPORT._replace(node="n2")
     assert scene.report.concerns(10**9), "the cloud has not heard it"
@@ -95,7 +95,7 @@ async def test_the_latest_report_of_a_pod_counts(scene: Scene) -> None:
     assert scene.report.addresses == ("10.0.0.3",)
 
 
-async def test_however_often_a_node_speaks_slices_are_filtered_twice_a_second(scene: Scene) -> None:
+async def test_frequent_reports_cause_two_evaluations_a_second_at_most(scene: Scene) -> None:
     await scene.list(REPORT)
     scene.notified.clear()
     for number in range(100):
@@ -122,8 +122,8 @@ async def test_a_report_ends_once_the_slices_of_this_node_show_it(scene: Scene) 
     assert scene.report is None
 
 
-async def test_a_deleted_report_ends(scene: Scene) -> None:
-    """The cloud has refused the status."""
+async def test_a_report_deleted_by_its_hub_ends(scene: Scene) -> None:
+    """The hub deletes it after the cloud refused the status."""
     await scene.list(REPORT)
     await scene.say(REPORT, "DELETED")
     assert scene.report is None
@@ -139,7 +139,7 @@ async def test_a_restarted_hub_repeats_its_reports_without_a_notification(scene:
     assert scene.notified == []
 
 
-async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(scene: Scene) -> None:
+async def test_reports_of_a_silent_hub_end_only_where_the_cloud_has_written_since(scene: Scene) -> None:
     await scene.list(REPORT)
     scene.later(slices(on_n2("10.0.0.1", CUT_AT - 1)))
     assert scene.report is not None
@@ -152,14 +152,14 @@ async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(sce
     assert scene.report is None
 
 
-async def test_a_version_that_the_cloud_never_reached_does_not_last(scene: Scene) -> None:
+async def test_a_report_at_a_version_that_the_cloud_never_reached_ends(scene: Scene) -> None:
     await scene.list(REPORT._replace(version=10**18))
     scene.reports.prefer_cloud()
     assert scene.report is not None
     assert scene.report.version == CUT_AT + 1
 
 
-async def test_a_restored_cloud_knows_nothing_of_former_versions(scene: Scene) -> None:
+async def test_a_cluster_restore_discards_reports_with_earlier_versions(scene: Scene) -> None:
     await scene.list(REPORT._replace(version=20), REPORT._replace(name="web-1"))
     restored = slices(on_n2("10.0.0.1", 4))
     restored.set_standing(Standing.DISPROVED)

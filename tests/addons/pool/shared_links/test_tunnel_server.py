@@ -1,4 +1,4 @@
-"""The lending of this node's link: permitted borrowers and targets, and the number of tunnels."""
+"""The tunnel server lends this node's link: permitted borrowers and targets, and the number of tunnels."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from kube.errors import StatusError, forbidden
 from tests.addons.support.observed import value_of
 
 RATE = 1000
-"""Kilobytes a second."""
+"""Kilobytes per second."""
 SECOND = 1_000_000
-"""Bytes that the rate carries in a second."""
+"""Bytes that the rate allows in one second."""
 
 
-class Door:
+class FakeAdmission:
     """An `Admission` that identifies a connection by its node and a number."""
 
     def admit(self, connection: str, _headers: object, _address: str) -> str:
@@ -38,8 +38,8 @@ class Door:
         return node
 
 
-class Harbour:
-    """A hub with two servers, one of which it reaches without TLS."""
+class LendingHub:
+    """A lending hub with two servers, one of them without TLS."""
 
     def __init__(self, *, is_on: bool = True) -> None:
         self.own = [ServerHealth(parse_server(each)) for each in ("https://cloud:6443", "http://plain:80")]
@@ -47,7 +47,12 @@ class Harbour:
         self.closed: list[str] = []
         self.now = 0.0
         self.lent = TunnelServer(
-            self.cloud, cast(Admission, Door()), 1000, self.closed.append, is_on=is_on, clock=lambda: self.now
+            self.cloud,
+            cast(Admission, FakeAdmission()),
+            1000,
+            self.closed.append,
+            is_on=is_on,
+            clock=lambda: self.now,
         )
         self.lent.is_open = True
 
@@ -60,8 +65,8 @@ class Harbour:
         return refused.value.code, refused.value.message
 
 
-def test_a_node_of_the_pool_is_led_to_a_server_that_the_hub_uses() -> None:
-    harbour = Harbour()
+def test_a_node_of_the_pool_gets_a_tunnel_to_a_server_of_the_hub() -> None:
+    harbour = LendingHub()
     assert harbour.ask() == "https://cloud:6443"
     assert harbour.lent.tunnels() == {"n2": 1}
     harbour.lent.ended("n2 1")
@@ -74,7 +79,7 @@ def test_a_node_of_the_pool_is_led_to_a_server_that_the_hub_uses() -> None:
     [("cloud", 22), ("169.254.169.254", 80), ("cloud.evil", 6443), ("127.0.0.1", 10261), ("plain", 80)],
 )
 def test_a_tunnel_to_another_target_is_refused(host: str, port: int) -> None:
-    harbour = Harbour()
+    harbour = LendingHub()
     before = value_of(metrics.PEER_REFUSED.labels("target"))
     assert harbour.refusal(host=host, port=port)[0] == 403
     assert value_of(metrics.PEER_REFUSED.labels("target")) == before + 1
@@ -82,17 +87,17 @@ def test_a_tunnel_to_another_target_is_refused(host: str, port: int) -> None:
 
 
 def test_a_node_outside_the_pool_gets_no_tunnel() -> None:
-    assert Harbour().refusal("stranger 1") == (403, "not in this pool")
+    assert LendingHub().refusal("stranger 1") == (403, "not in this pool")
 
 
 def test_a_hub_with_lending_off_refuses_tunnels() -> None:
-    harbour = Harbour(is_on=False)
+    harbour = LendingHub(is_on=False)
     assert not harbour.lent.has_path
     assert harbour.refusal()[0] == 403
 
 
-def test_a_borrowed_uplink_is_not_lent_on() -> None:
-    harbour = Harbour()
+def test_a_borrowed_uplink_is_not_lent() -> None:
+    harbour = LendingHub()
     for each in harbour.own:
         each.failed("refused")
     lender = Lender("https", "10.0.0.3", 10269, node="n3")
@@ -104,8 +109,8 @@ def test_a_borrowed_uplink_is_not_lent_on() -> None:
     assert harbour.refusal()[0] == 503
 
 
-def test_tunnels_are_bounded_for_a_borrower_and_in_total() -> None:
-    harbour = Harbour()
+def test_tunnels_are_bounded_per_borrower_and_in_total() -> None:
+    harbour = LendingHub()
     for number in range(MAX_TUNNELS_OF_NODE):
         harbour.ask(f"greedy {number}")
     assert harbour.refusal("greedy more")[0] == 429
@@ -118,7 +123,7 @@ def test_tunnels_are_bounded_for_a_borrower_and_in_total() -> None:
 
 
 def test_tunnels_of_a_node_that_leaves_the_pool_end() -> None:
-    harbour = Harbour()
+    harbour = LendingHub()
     harbour.ask("n2 1")
     harbour.ask("n3 1")
     harbour.lent.keep_only(lambda node: node == "n3")
@@ -126,7 +131,7 @@ def test_tunnels_of_a_node_that_leaves_the_pool_end() -> None:
 
 
 def test_tunnels_to_a_server_that_went_down_end() -> None:
-    harbour = Harbour()
+    harbour = LendingHub()
     harbour.ask("n2 1")
     cloud, plain = (each.server for each in harbour.own)
     assert harbour.lent.cut(cloud) == 0, "its borrower hears why it cannot be opened"
@@ -142,8 +147,8 @@ async def test_bytes_of_a_tunnel_are_counted_and_paced(monkeypatch: pytest.Monke
         waited.append(round(seconds, 3))
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    harbour = Harbour()
-    harbour.lent.own(1_000_000)  # no borrower yet
+    harbour = LendingHub()
+    harbour.lent.own(1_000_000)  # no borrower has a tunnel yet
     harbour.ask("n2 1")
     before = value_of(metrics.LENT_BYTES.labels("up", "n2"))
     await harbour.lent.pace("n2 1", "up", 100_000)
@@ -168,13 +173,13 @@ def test_a_borrower_gets_a_share_of_the_lent_rate() -> None:
     assert shares.wait("a", SECOND // 2) == 1.0 * BORROWER_DIVISOR, "the next piece waits behind the first"
 
 
-def test_all_borrowers_together_have_the_rate() -> None:
+def test_all_borrowers_together_are_limited_to_the_rate() -> None:
     shares = LentRates(RATE, Clock())
     waits = [shares.wait(each, SECOND) for each in "abcd"]
     assert waits == [2.0, 2.0, 3.0, 4.0]
 
 
-def test_an_idle_borrower_collects_no_credit() -> None:
+def test_an_idle_borrower_accumulates_no_credit() -> None:
     clock = Clock()
     shares = LentRates(RATE, clock)
     shares.wait("a", SECOND)
@@ -192,7 +197,7 @@ def test_traffic_of_the_lender_delays_a_borrower_by_a_bounded_time() -> None:
     )
 
 
-def test_a_borrower_that_left_owes_nothing() -> None:
+def test_the_debt_of_a_borrower_that_left_is_dropped() -> None:
     clock = Clock()
     shares = LentRates(RATE, clock)
     shares.wait("a", 10 * SECOND)

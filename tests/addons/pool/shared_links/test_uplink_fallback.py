@@ -1,4 +1,4 @@
-"""The borrowing of another node's link: when, whose, and the return to the node's own."""
+"""Borrowing another node's link: when, from which node, and the return to the node's own uplink."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ A, B, C, D = map(lender, "abcd")
 
 
 class Node:
-    """A node with two servers, and a clock that tests move."""
+    """A node with two servers, and a clock that tests set."""
 
     def __init__(self, *lenders: Lender, scheme: str = "https") -> None:
         self.now = 1000.0
@@ -117,7 +117,7 @@ def test_a_silent_lender_is_released() -> None:
     assert node.asked() == []
 
 
-def test_after_a_lender_that_fails_the_next_one_is_asked_at_once() -> None:
+def test_after_a_failed_lender_the_next_is_asked_at_once() -> None:
     node = Node(A, B)
     node.lose()
     node.step()
@@ -171,7 +171,7 @@ def test_an_unencrypted_server_is_not_reached_by_a_borrowed_uplink(scheme: str) 
     assert node.asked() == (["a"] if scheme == "https" else [])
 
 
-def test_a_node_that_knows_no_lender_looks_again() -> None:
+def test_a_node_without_known_lenders_looks_for_them_again() -> None:
     node = Node()
     node.lose()
     assert node.step() == RETRY
@@ -197,13 +197,15 @@ def test_a_borrowed_uplink_is_recovering_until_its_first_probe() -> None:
         ([A, B, C, D], {A: 5.0, B: 3.0, C: 9.0}, [D, B, A]),
     ],
 )
-def test_whom_a_node_asks(known: list[Lender], failed: dict[Lender, float], asked: list[Lender]) -> None:
+def test_untried_lenders_are_asked_first_and_then_the_earliest_failed(
+    known: list[Lender], failed: dict[Lender, float], asked: list[Lender]
+) -> None:
     assert lenders_to_ask(known, failed) == asked
     assert len(asked) <= CONCURRENT_LENDERS
 
 
 class BlackHole:
-    """A node whose own link may swallow everything, and a lender's link; RTT is the round trip of both."""
+    """A node whose own link may drop everything, and a lender's link; RTT is the round trip of both."""
 
     RTT = 0.05
 
@@ -230,7 +232,7 @@ class BlackHole:
         return RawResponse(200, {}, b"ok")
 
     async def ask(self, health: ServerHealth) -> None:
-        """Return when the server has answered. Unreachable where its connections are cut before."""
+        """Return when the server has responded; raise Unreachable if its connections are cut before."""
         health.was_asked(self.loop.time())
         await asyncio.sleep(self.RTT)
         while health is self.own and self.is_silent:
@@ -240,7 +242,7 @@ class BlackHole:
         health.heard = self.loop.time()
 
     async def renew(self) -> float:
-        """Renew a lease, as often as it takes; how many seconds that was."""
+        """Renew a lease, with retries; return the seconds that it took."""
         began = self.loop.time()
         while True:
             path = next((each for each in self.cloud.paths if each.usable), None)
@@ -254,8 +256,8 @@ class BlackHole:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("each", [0.25, 2.4, 10.0])
-async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: float) -> None:
-    """The renewal is the request that the silent server does not answer; the hub sends it again by the lent link."""
+async def test_a_lease_renewal_takes_less_than_six_seconds_in_a_black_hole(each: float) -> None:
+    """The silent server does not answer the renewal, and the hub sends it again over the borrowed link."""
     node = BlackHole()
     node.probes.start(cast(Client, node))
     running = asyncio.create_task(node.fallback.run(node.probes.probed))

@@ -1,4 +1,4 @@
-"""Replacements of mitmproxy's parts beside an interface: replays, saved flows, list, style sheet."""
+"""Replacements of mitmproxy's addons in an interface: replay, saved flows, flow list, style sheet."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ async def server() -> AsyncIterator[Raw]:
 
 
 @pytest.mark.parametrize("at_once", [1, -1])
-async def test_a_replay_carries_the_hidden_credentials(server: Raw, at_once: int) -> None:
+async def test_a_replayed_flow_has_its_hidden_credentials(server: Raw, at_once: int) -> None:
     class Seen:
-        """Notes what comes to the addons."""
+        """Record the flows that reach the addons."""
 
         def __init__(self, upstream: Straight) -> None:
             self._upstream = upstream
@@ -66,7 +66,7 @@ async def test_a_replay_carries_the_hidden_credentials(server: Raw, at_once: int
             self.done.set()
 
     def saved(path: bytes) -> http.HTTPFlow:
-        """A flow whose request had a token, as an interface has it again from its state."""
+        """Return a flow with a token as an interface loads it from its saved state."""
         request = tutils.treq(
             path=path, headers=http.Headers([(b"Authorization", b"Bearer secret")]), content=b""
         )
@@ -96,7 +96,7 @@ async def test_a_replay_carries_the_hidden_credentials(server: Raw, at_once: int
     assert b"\r\nauthorization: Bearer secret\r\n" in server.got[0]
 
 
-def test_the_hub_exports_comments_where_mitmproxy_omits_them(tmp_path: Path) -> None:
+def test_flow_comments_that_mitmproxy_omits_are_exported(tmp_path: Path) -> None:
     def comment_in_har(file: Path, *, is_hub: bool) -> str:
         flow = tflow.tflow(resp=True)
         flow.comment = "kubelet ▸ relay"
@@ -110,7 +110,7 @@ def test_the_hub_exports_comments_where_mitmproxy_omits_them(tmp_path: Path) -> 
     assert comment_in_har(tmp_path / "hub.har", is_hub=True) == "kubelet ▸ relay"
 
 
-async def test_only_the_hubs_own_script_is_no_longer_watched(tmp_path: Path) -> None:
+async def test_only_the_hubs_own_script_is_excluded_from_reloading(tmp_path: Path) -> None:
     (other := tmp_path / "other.py").write_text("")
     (link := tmp_path / "hub.py").symlink_to(HUB)
     with taddons.context(loader := ScriptLoader(), loadcore=False) as context:
@@ -123,7 +123,7 @@ async def test_only_the_hubs_own_script_is_no_longer_watched(tmp_path: Path) -> 
     await asyncio.gather(*(each for each in watchers if each is not None), return_exceptions=True)
 
 
-def test_a_master_without_the_replaced_addons_gets_none() -> None:
+def test_no_addon_is_added_to_a_master_without_the_replaced_ones() -> None:
     with taddons.context(loadcore=False) as context:
         change_addons(context.master)
         assert context.master.addons.get("clientplayback") is None
@@ -135,13 +135,13 @@ SIZE = (120, 10)
 
 
 class Screen:
-    """A screen as wide as SIZE."""
+    """A terminal screen of SIZE columns."""
 
     def get_cols_rows(self) -> tuple[int, int]:
         return SIZE
 
     def clear(self) -> None:
-        """Nothing is drawn."""
+        """Do nothing."""
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def lines(master: ConsoleMaster) -> list[str]:
     return [text.decode().rstrip() for text in canvas.text if text.strip()]
 
 
-async def test_each_line_begins_with_its_component_and_follows_a_change(master: ConsoleMaster) -> None:
+async def test_each_line_of_the_flow_list_begins_with_its_component(master: ConsoleMaster) -> None:
     list_components(master, component_of)
     first, second = tflow.tflow(), tflow.tflow()
     first.comment, second.comment = "kube-proxy ▸ view ▸ GET /", "kubelet ▸ relay ▸ GET /"
@@ -174,7 +174,7 @@ async def test_each_line_begins_with_its_component_and_follows_a_change(master: 
     assert lines(master) == []
 
 
-async def test_a_long_name_is_cut_and_a_flow_without_a_comment_has_none(master: ConsoleMaster) -> None:
+async def test_a_long_component_name_is_truncated_in_the_flow_list(master: ConsoleMaster) -> None:
     list_components(master, component_of)
     long, without = tflow.tflow(), tflow.tflow()
     long.comment = "kube-controller-manager ▸ relay ▸ GET /"
@@ -184,13 +184,13 @@ async def test_a_long_name_is_cut_and_a_flow_without_a_comment_has_none(master: 
     assert not second[:WIDTH].strip()
 
 
-def test_an_interface_without_a_flow_list_is_left_alone() -> None:
+def test_an_interface_without_a_flow_list_is_unchanged() -> None:
     with taddons.context() as context:
         list_components(context.master, component_of)
 
 
 @pytest.mark.parametrize("file", sorted(each.name for each in STATIC.glob("*.css")))
-async def test_the_style_sheet_of_the_interface_alone_ends_with_ours(file: str) -> None:
+async def test_only_the_interfaces_style_sheet_gets_the_hubs_rules(file: str) -> None:
     master, bound = WebMaster(Options(), with_termlog=False), socket.create_server((LOOPBACK, 0))
     port = bound.getsockname()[1]
     bound.setblocking(False)
@@ -216,6 +216,6 @@ async def test_the_style_sheet_of_the_interface_alone_ends_with_ours(file: str) 
     assert text == (STATIC / file).read_text() + ours
 
 
-def test_a_page_without_a_style_is_left_alone() -> None:
+def test_a_page_without_a_style_sheet_is_unchanged() -> None:
     with taddons.context() as context:
         show_full_comments(context.master)

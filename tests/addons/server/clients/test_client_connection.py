@@ -1,4 +1,4 @@
-"""A connection that ends at any moment: its client sees the end, and no object of it remains."""
+"""A connection that ends at any moment: its client is notified, and no object of it stays in memory."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def proxy() -> Iterator[Proxy[Raw]]:
         yield made
 
 
-async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: Proxy[Raw]) -> None:
-    """Each request that the hub answers at once ends before the next one is read."""
+async def test_pipelined_requests_do_not_nest_calls(proxy: Proxy[Raw]) -> None:
+    """Each request answered by the hub ends before the next one is parsed."""
     many = 500
     proxy.decide = lambda flow: refuse(flow, forbidden("not for you"))
     with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
@@ -57,7 +57,7 @@ async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: P
 
 
 async def test_pipelined_requests_of_many_clients_are_handled_alternately(proxy: Proxy[Raw]) -> None:
-    """Each of many clients with many requests in a packet gets one request a round of the loop."""
+    """With many clients and many requests in a packet, each client gets one request per iteration of the loop."""
     clients, many, rounds = 8, 20, [0]
     handled = Counter[int]()
 
@@ -82,7 +82,7 @@ async def test_pipelined_requests_of_many_clients_are_handled_alternately(proxy:
     assert max(handled.values()) <= 2, "a first one, and one whose turn it is"
 
 
-async def test_nothing_waits_for_a_client_that_has_left() -> None:
+async def test_unread_data_of_a_disconnected_client_is_dropped() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         await watch(streams, 1)
@@ -94,7 +94,7 @@ async def test_nothing_waits_for_a_client_that_has_left() -> None:
 
 
 def parts_of(handler: Handler) -> list[weakref.ref[object]]:
-    """The objects that serve a client's connection, and its requests."""
+    """Return the objects that serve a client's connection and its requests."""
     assert handler.served is not None
     return [weakref.ref(each) for each in (handler, handler.served, *handler.served.requests)]
 
@@ -104,7 +104,8 @@ def alive(parts: list[weakref.ref[object]]) -> list[object]:
 
 
 async def gone(parts: list[weakref.ref[object]]) -> None:
-    """Wait until none is alive; what is part of a cycle is for good."""
+    """Wait until none of the objects is alive, without a run of the garbage collector: a reference cycle would never
+    end."""
     await until(lambda: not alive(parts), 20)
 
 
@@ -112,8 +113,8 @@ async def gone(parts: list[weakref.ref[object]]) -> None:
 @pytest.mark.parametrize(
     "server", [Raw(ANSWER, available=True), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"]
 )
-async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) -> None:
-    """The client speaks HTTP/2, with requests that have ended and an open one."""
+async def test_a_closed_connection_leaves_no_objects(server: Raw | Http2Server) -> None:
+    """The client uses HTTP/2, with finished requests and an open one."""
     async with server.serve(), connected(server) as (proxy, streams):
         assert await ask(streams) == 200
         if isinstance(server, Http2Server):
@@ -124,9 +125,9 @@ async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) ->
 
 
 @pytest.mark.usefixtures("uncollected")
-async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Proxy[Raw]) -> None:
-    """Each client that leaves while the hub writes resets it. asyncio keeps the error, whose frames name the
-    connection."""
+async def test_a_reset_connection_leaves_no_objects(proxy: Proxy[Raw]) -> None:
+    """A client that leaves while the hub writes resets its connection; asyncio stores the error, whose frames refer to
+    the connection."""
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -139,8 +140,8 @@ async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Pr
 
 
 @pytest.mark.usefixtures("uncollected")
-async def test_a_request_is_gone_when_it_has_ended() -> None:
-    """A connection may last for months, so it must not keep ended requests."""
+async def test_a_finished_request_leaves_no_objects() -> None:
+    """A connection may be open for months, so it must not refer to finished requests."""
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         (stream,) = await watch(streams, 1)
@@ -154,8 +155,10 @@ async def test_a_request_is_gone_when_it_has_ended() -> None:
         assert watched() is None
 
 
-async def test_a_body_counts_no_longer_when_its_client_has_left(caplog: pytest.LogCaptureFixture) -> None:
-    """A few such clients filled the bound of bodies, for as long as the hub ran."""
+async def test_a_disconnected_clients_body_does_not_count_against_the_bound(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A few such clients once used up the bound of bodies until the hub's end."""
     with taddons.context(Proxyserver()):
         proxy = Proxy(Raw(ANSWER), Raw(FROM_NODE))
         asked, left = proxy.held_at("request")
@@ -172,10 +175,10 @@ async def test_a_body_counts_no_longer_when_its_client_has_left(caplog: pytest.L
 
 
 @pytest.mark.parametrize("hook", ["requestheaders", "request", "responseheaders"])
-async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
+async def test_addons_are_notified_when_the_client_of_an_open_request_disconnects(
     proxy: Proxy[Raw], hook: str
 ) -> None:
-    """The hub held the flow of each such request for as long as it ran: some 700 after three minutes of attacks."""
+    """The hub once retained the flow of each such request until its end: 700 after three minutes of attacks."""
     begun, left = proxy.held_at(hook)
     async with proxy.serve(), asyncio.timeout(20):
         _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -188,7 +191,7 @@ async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
 
 
 @pytest.mark.parametrize("reads", [False, True])
-async def test_the_last_that_is_written_has_a_bounded_time_to_be_read(
+async def test_closing_a_connection_waits_a_bounded_time_for_unread_data(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
     if not reads:
@@ -209,7 +212,7 @@ async def test_the_last_that_is_written_has_a_bounded_time_to_be_read(
         writer.close()
 
 
-async def test_a_client_is_closed_where_there_is_one(proxy: Proxy[Raw]) -> None:
+async def test_close_client_reports_if_the_client_existed(proxy: Proxy[Raw]) -> None:
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")

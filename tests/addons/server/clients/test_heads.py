@@ -1,4 +1,4 @@
-"""Clients' heads in both versions of HTTP: too long ones, trailers, and bodies that continue after the response."""
+"""Request heads in both versions of HTTP: oversized heads, trailers, and bodies that continue after the response."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def proxy() -> Iterator[Proxy[Raw]]:
 
 
 def status(answer: bytes) -> int:
-    """The code of an answer whose body is a Status."""
+    """Return the code of a response whose body is a Status."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b"application/json" in head
     said = json.loads(body)
@@ -65,13 +65,15 @@ async def test_http2_without_tls_is_refused_with_505(proxy: Proxy[Raw]) -> None:
 
 
 @pytest.mark.parametrize(("code", "begin", "more"), ENDLESS.values(), ids=ENDLESS)
-async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin: bytes, more: bytes) -> None:
+async def test_a_head_beyond_the_bound_is_refused(
+    proxy: Proxy[Raw], code: int, begin: bytes, more: bytes
+) -> None:
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(begin)
         for _ in range(2 * MAX_HEADERS // len(more)):
             writer.write(more)
-        # What the hub has not read of the head resets the connection behind the answer.
+        # Unread bytes of the head reset the connection after the response.
         assert status(await reader.read(2**16)) == code
         writer.close()
     assert not proxy.server.got
@@ -115,7 +117,7 @@ async def test_an_invalid_http1_request_is_refused(proxy: Proxy[Raw], code: int,
     assert value_of(counted) == before + 1
 
 
-async def test_a_chunked_body_without_trailers_arrives(proxy: Proxy[Raw]) -> None:
+async def test_a_chunked_body_without_trailers_is_relayed(proxy: Proxy[Raw]) -> None:
     proxy.failover = None
     async with proxy.serve(), asyncio.timeout(10):
         close = HEAD.replace(b"Host", b"Connection: close\r\nHost")
@@ -132,11 +134,11 @@ async def test_a_servers_trailers_are_dropped(proxy: Proxy[Raw], caplog: pytest.
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-async def test_bytes_behind_an_answer_are_discarded_up_to_a_bound(
+async def test_bytes_after_a_response_are_discarded_up_to_a_bound(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def write_on(writer: asyncio.StreamWriter) -> None:
-        """Write until the other side accepts no more."""
+        """Write until the hub accepts no more."""
         while True:
             writer.write(b"x" * 1000)
             await writer.drain()
@@ -150,10 +152,10 @@ async def test_bytes_behind_an_answer_are_discarded_up_to_a_bound(
             await write_on(writer)
 
 
-async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(
+async def test_a_slow_body_is_refused_and_its_rest_discarded(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`addons.connections` ends what is waited for too long."""
+    """`addons.connections` closes a client that takes too long."""
     monkeypatch.setattr(serve, "BODY_TIME", 0.5)
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -174,7 +176,7 @@ PSEUDO = {":method": "GET", ":path": "/", ":scheme": "http", ":authority": "hub"
 
 
 def many_headers(size: int) -> dict[str, str]:
-    """More bytes of headers than that, in pieces that h2 packs fast."""
+    """Return headers with more bytes than the bound, in parts that h2 encodes fast."""
     return {f"x-{number}": "y" * 2000 for number in range(size // 2000 + 1)}
 
 
@@ -209,7 +211,7 @@ async def test_an_invalid_http2_request_is_400_and_spares_parallel_streams(field
         await streams.until(lambda: stream in streams.ended)
         assert streams.status[stream] == json.loads(streams.bodies[stream])["code"] == 400
         assert not server.got
-        # The client's other streams are not disturbed.
+        # The client's other streams continue.
         assert await ask(streams) == 200
 
 
@@ -217,7 +219,7 @@ async def test_an_invalid_http2_request_is_400_and_spares_parallel_streams(field
     "length", [{}, {"content-length": "0"}, {"content-length": "4"}], ids=["none", "0", "4"]
 )
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_a_body_of_http2_ends_where_it_ends_for_a_server_of_http1(
+async def test_an_http2_body_has_the_same_end_for_an_http1_server(
     length: dict[str, str], is_streamed: bool
 ) -> None:
     server = Raw(ANSWER)
@@ -240,7 +242,7 @@ async def test_a_body_of_http2_ends_where_it_ends_for_a_server_of_http1(
     [(414, {":path": "/" + "x" * MAX_TARGET}), (431, many_headers(MAX_HEADERS))],
     ids=["target", "headers"],
 )
-async def test_long_heads_of_http2(code: int, fields: dict[str, str]) -> None:
+async def test_an_http2_head_is_accepted_up_to_the_bound(code: int, fields: dict[str, str]) -> None:
     server = Raw(ANSWER)
     async with connected(server) as (_, streams):
         stream = streams.send({**PSEUDO, **fields})
@@ -249,7 +251,7 @@ async def test_long_heads_of_http2(code: int, fields: dict[str, str]) -> None:
     assert not server.got
 
 
-async def test_headers_far_beyond_the_bound_end_the_connection() -> None:
+async def test_headers_far_beyond_the_bound_close_the_connection() -> None:
     async with connected(Raw(ANSWER)) as (proxy, streams):
         streams.send({**PSEUDO, **many_headers(LARGEST_HEADER_LIST)})
         await streams.gone()
@@ -265,8 +267,8 @@ async def test_headers_far_beyond_the_bound_end_the_connection() -> None:
     ],
     ids=["a frame", "a head"],
 )
-async def test_an_oversized_frame_ends_the_connection_as_it_arrives(frames: bytes) -> None:
-    """h2 would hold 16 MiB of the frame first, or 64 frames of the head, for each connection."""
+async def test_an_oversized_frame_closes_the_connection_before_it_is_complete(frames: bytes) -> None:
+    """h2 would first buffer 16 MiB of the frame, or 64 frames of headers, for each connection."""
     refused = metrics.CONNECTIONS_REFUSED.labels("frame")
     before = value_of(refused)
     async with connected(Raw(ANSWER)) as (proxy, streams):
@@ -277,7 +279,7 @@ async def test_an_oversized_frame_ends_the_connection_as_it_arrives(frames: byte
 
 
 @pytest.mark.parametrize("server", [Raw(ANSWER), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"])
-async def test_trailers_of_http2_are_refused(
+async def test_http2_trailers_are_refused(
     server: Raw | Http2Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with server.serve(), connected(server) as (_, streams):
@@ -300,7 +302,7 @@ def served(_flow: http.HTTPFlow) -> None:
     [(ANSWER, refused, 403), (b"", served, 502)],
     ids=["the hub's", "mitmproxy's"],
 )
-async def test_an_answer_to_a_head_over_http2_has_no_body(
+async def test_a_response_to_head_over_http2_has_no_body(
     answer: bytes, decide: Callable[[http.HTTPFlow], None], code: int
 ) -> None:
     async with connected(Raw(answer)) as (proxy, streams):
@@ -313,7 +315,7 @@ async def test_an_answer_to_a_head_over_http2_has_no_body(
         assert json.loads(streams.bodies[got])["code"] == code
 
 
-async def test_a_malformed_head_request_over_http2_is_refused_without_a_body() -> None:
+async def test_the_refusal_of_a_malformed_head_request_over_http2_has_no_body() -> None:
     async with connected(Raw(ANSWER)) as (_, streams):
         stream = streams.send({**PSEUDO, ":method": "HEAD", "x": "a\x00b"})
         await streams.until(lambda: stream in streams.ended)
@@ -330,7 +332,7 @@ async def test_a_malformed_request_over_http2_gets_400_with_the_reason_and_a_res
         assert await ask(streams) == 200, "the other streams go on"
 
 
-async def test_the_request_behind_a_head_that_the_hub_refuses_is_answered(proxy: Proxy[Raw]) -> None:
+async def test_a_request_pipelined_after_a_refused_head_request_is_answered(proxy: Proxy[Raw]) -> None:
     proxy.decide = refused
     async with proxy.serve():
         connection = h11.Connection(h11.CLIENT)
@@ -352,7 +354,7 @@ async def test_the_request_behind_a_head_that_the_hub_refuses_is_answered(proxy:
         writer.close()
 
 
-async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> None:
+async def test_mitmproxys_own_error_response_to_head_has_no_body(proxy: Proxy[Raw]) -> None:
     proxy.server.says, proxy.failover = b"", None
     async with proxy.serve():
         answer = await proxy.ask(b"HEAD http://hub/ HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -361,7 +363,7 @@ async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> 
 
 
 async def test_a_client_with_many_streams_lets_another_client_proceed() -> None:
-    """All are answered; a client that comes after them does not wait for the last."""
+    """All streams are answered; a client that connects later does not wait for the last of them."""
     many = 400
     with taddons.context(Proxyserver()):
         proxy = Proxy(Http2Server(1000), Raw(FROM_NODE))

@@ -1,4 +1,4 @@
-"""The framing of HTTP/1.1 responses, by client, and the responses that are never sent."""
+"""The framing of HTTP/1.1 responses for each client, and responses that are never sent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(
 
 
 def read(method: str, raw: bytes) -> tuple[AnswerFields, bytes]:
-    """The fields and the body that h11 reads, as a client."""
+    """Return the fields and the body that h11 parses as a client."""
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method=method, target="/", headers=[("Host", "hub")]))
     client.send(h11.EndOfMessage())
@@ -67,7 +67,7 @@ def test_a_client_reads_the_body_to_its_end(
     ("framing", "fields"),
     [(made(LENGTH, is_head=True), [(b"content-length", b"4")]), (made((), is_head=True), CHUNKED)],
 )
-def test_the_answer_to_head_has_the_fields_of_that_to_get(
+def test_a_response_to_head_has_the_fields_of_the_response_to_get(
     framing: tuple[AnswerFraming, bytes], fields: AnswerFields
 ) -> None:
     answer, raw = framing
@@ -75,7 +75,7 @@ def test_the_answer_to_head_has_the_fields_of_that_to_get(
     assert not answer.is_last
 
 
-def test_a_body_without_a_length_ends_with_the_connection_for_a_client_of_http_1_0() -> None:
+def test_a_body_without_a_length_closes_the_connection_of_an_http_1_0_client() -> None:
     answer, raw = made((), (b"ab", b"cd"), is_http10=True)
     assert raw == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcd"
     assert answer.is_last
@@ -94,7 +94,7 @@ def test_a_body_without_a_length_ends_with_the_connection_for_a_client_of_http_1
         ((), 204, (b"a",)),
     ],
 )
-def test_an_answer_with_ambiguous_framing_is_refused(
+def test_a_response_with_ambiguous_framing_is_refused(
     fields: AnswerFields, status: int, pieces: tuple[bytes, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"response"):

@@ -1,4 +1,4 @@
-"""Heads that the hub parses itself: h11 parses each of them equally."""
+"""Request heads that the hub parses without h11: h11 gives the same result for each."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def by_h11(head: bytes) -> Http1Head:
 @given(HEADS)
 @example(GET)
 @example(b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x85b\xa0\r\n\r\n")
-def test_h11_reads_each_alike(head: bytes) -> None:
+def test_each_head_is_parsed_like_by_h11(head: bytes) -> None:
     read = read_without_body(head)
     if read is not None:
         assert read == by_h11(head)
 
 
-def test_a_request_of_a_component_is_read() -> None:
+def test_a_components_request_head_is_parsed_without_h11() -> None:
     fields = ((b"Host", b"hub"), (b"Accept", b"a, b"), (b"X-Empty", b""))
     names = frozenset({b"host", b"accept", b"x-empty"})
     assert read_without_body(GET) == (b"GET", b"/api/v1/nodes/a?b=c", b"HTTP/1.1", fields, names)

@@ -1,4 +1,4 @@
-"""The frames that an HTTP/2 connection sends its client, and the ends of its streams."""
+"""The frames that an HTTP/2 client gets, and the ends of its streams."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_the_stream_limit_is_announced_to_an_http2_client() -> None:
 
 
 async def test_window_updates_cost_one_pass_over_the_waiting_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,000 frames of 13 bytes cost 0.9 s of the loop where 900 answers waited for a window."""
+    """With 900 responses waiting for a window, 1,000 frames of 13 bytes once took 0.9 s of the loop."""
     monkeypatch.setattr(http2_frames, "AT_ONCE", 10_000)
     many = 300
 
@@ -50,8 +50,8 @@ async def test_window_updates_cost_one_pass_over_the_waiting_streams(monkeypatch
 
 
 @pytest.mark.parametrize("waits", [False, True])
-async def test_a_stream_ends_with_its_answer_though_its_request_has_no_end(waits: bool) -> None:
-    """27,000 requests without a token, whose bodies did not end, left the hub 36 MB after their answers."""
+async def test_a_stream_ends_with_its_response_even_if_the_request_has_no_end(waits: bool) -> None:
+    """27,000 unauthenticated requests with endless bodies once left 36 MB in the hub after their responses."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.decide = lambda flow: refuse(flow, unauthorized("no"))
         assert await ask(streams) == 401
@@ -67,8 +67,8 @@ async def test_a_stream_ends_with_its_answer_though_its_request_has_no_end(waits
         await until(lambda: not proxy.layer.count)
 
 
-async def test_requests_that_are_cancelled_at_once_end_no_others() -> None:
-    """Heads and their ends come in one packet: h2 has forgotten a stream before its request is looked at."""
+async def test_requests_cancelled_in_the_same_packet_do_not_affect_others() -> None:
+    """HEADERS and RST_STREAM arrive in one packet: h2 has closed the stream before the hub handles its request."""
     async with connected(Raw(ANSWER, available=True)) as (proxy, streams):
         watched = streams.get("/", {})
         await streams.until(lambda: watched in streams.ended)

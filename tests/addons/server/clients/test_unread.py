@@ -1,7 +1,5 @@
-"""Bounds of the memory for clients that do not read, or that send during an open watch.
-
-All bytes that the layers write for one event are sent in one write, and none is lost.
-"""
+"""Memory bounds for clients that do not read, or that send during an open watch. All bytes that the layers produce for
+one event are sent in one write, and none is lost."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ from tests.addons.support.proxied import (
 from tests.hub.support.http2 import Streams
 
 CLIENT_WINDOW = 65_535
-"""The initial window of HTTP/2, unless a client sets another one."""
+"""The initial HTTP/2 window, unless a client sets another one."""
 MUCH = 4 * STREAM_WINDOW
 
 
@@ -43,10 +41,10 @@ def proxy() -> Iterator[Proxy[Raw]]:
         yield made
 
 
-async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None:
-    # Bytes that asyncio reads from a server at once.
+async def test_a_server_is_paused_for_an_http2_client_that_does_not_read() -> None:
+    # Bytes that asyncio reads from a server in one call.
     server_read = 256 * 1024
-    # Bytes that the sockets' buffers between the server and mitmproxy may take, generously.
+    # An upper bound of the bytes in the socket buffers between the server and mitmproxy.
     sockets = 32 * 2**20
     server = Endless()
     async with connected(server) as (proxy, streams):
@@ -60,7 +58,7 @@ async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None
             await server.ended.wait()
 
 
-async def test_a_server_of_http2_waits_on_that_stream_alone_and_no_slow_client_is_reset() -> None:
+async def test_an_http2_server_is_paused_on_one_stream_and_no_slow_client_is_reset() -> None:
     server = Http2Server(100)
     before = value_of(metrics.UNREAD_STREAMS)
     async with server.serve(), connected(server) as (proxy, streams):
@@ -80,7 +78,7 @@ async def test_a_server_of_http2_waits_on_that_stream_alone_and_no_slow_client_i
     assert value_of(metrics.UNREAD_STREAMS) == before
 
 
-async def test_an_http2_client_waits_on_one_stream_for_a_server_that_does_not_read() -> None:
+async def test_an_http2_client_is_paused_on_one_stream_for_a_server_that_does_not_read() -> None:
     server = Http2Server(100)
     server.reads = False
     async with server.serve(), connected(server) as (proxy, streams):
@@ -93,8 +91,8 @@ async def test_an_http2_client_waits_on_one_stream_for_a_server_that_does_not_re
         assert await ask(streams) == 200
 
 
-async def test_unread_answers_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream that holds most is reset."""
+async def test_unread_responses_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound, the stream with the most unread data is reset."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 2 * STREAM_WINDOW)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", STREAM_WINDOW)
     server = Http2Server(100)
@@ -111,11 +109,11 @@ async def test_unread_answers_of_all_clients_are_bounded(monkeypatch: pytest.Mon
     assert value_of(metrics.UNREAD_STREAMS) == before + len(streams.ended)
 
 
-async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_does_not(
+async def test_a_reading_client_is_not_reset_for_a_slow_one_at_its_address(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next client at the address that was sent something lost a stream: a component, because a person had stopped
-    a program."""
+    """The next client at the address to get data once lost a stream: a component, because a user had suspended a
+    program."""
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         stopped = await watch(streams, 4)
@@ -137,9 +135,9 @@ async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_doe
         await other.close()
 
 
-async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
+async def test_a_client_that_keeps_sending_during_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
     async def write_on(writer: asyncio.StreamWriter) -> None:
-        """Write until the other side accepts no more."""
+        """Write until the hub accepts no more."""
         while True:
             writer.write(b"x" * 10_000)
             await writer.drain()
@@ -162,7 +160,7 @@ def answering() -> Iterator[Proxy[Raw]]:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """All pieces that the hub writes to a client's socket."""
+    """Return all writes of the hub to a client's socket."""
     pieces: list[bytes] = []
     flush = ClientConnection.flush
 
@@ -175,7 +173,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return pieces
 
 
-async def test_a_head_and_its_body_are_sent_at_once(answering: Proxy[Raw], sent: list[bytes]) -> None:
+async def test_a_response_head_and_its_body_are_sent_in_one_write(
+    answering: Proxy[Raw], sent: list[bytes]
+) -> None:
     async with answering.serve(), asyncio.timeout(20):
         answer = await answering.ask(b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
     assert answer.lower() == ANSWER.lower().replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")

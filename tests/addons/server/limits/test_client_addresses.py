@@ -1,4 +1,4 @@
-"""Limits of one client address: connections, requests, bodies and rounds of the loop."""
+"""Limits for each client address: connections, requests, bodies and scheduling in the event loop."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from tests.addons.support.observed import until, value_of
 
 @dataclass(eq=False)
 class Served:
-    """Stands for one connection."""
+    """A stand-in for a connection."""
 
     held: int = 0
     count: int = 0
     weight: int = 0
 
     def end_least_read(self) -> None:
-        """Nothing is there."""
+        """Do nothing: the connection has no streams."""
 
 
-def test_connections_of_one_address_and_port_belong_together() -> None:
+def test_connections_of_one_address_to_one_port_share_their_limits() -> None:
     one, other, elsewhere = tflow.tclient_conn(), tflow.tclient_conn(), tflow.tclient_conn()
     elsewhere.sockname = ("127.0.0.1", 10268)
     found = address_of(one)
@@ -58,7 +58,7 @@ def test_connections_of_one_address_and_port_belong_together() -> None:
 def test_requests_are_bounded_over_all_connections_by_their_heads(
     monkeypatch: pytest.MonkeyPatch, head: int, weight: int
 ) -> None:
-    """4,000 requests with heads of 64 KB, which wait for the end of their bodies, held 256 MB."""
+    """4,000 requests with heads of 64 KB, waiting for their bodies, once took 256 MB."""
     monkeypatch.setattr(client_addresses, "MAX_REQUESTS", 3 * weight)
     address, layers = ClientAddress(ListenerClients()), [Served(), Served()]
     address.served.update(layers)
@@ -79,7 +79,7 @@ def test_requests_are_bounded_over_all_connections_by_their_heads(
         (2 * FAIR_UNREAD, 0, False),
     ],
 )
-def test_an_address_that_holds_more_than_its_share_holds_too_much(
+def test_an_address_beyond_its_share_of_the_memory_is_over_the_limit(
     mine: int, others: int, is_too_much: bool
 ) -> None:
     client, other = tflow.tclient_conn(), tflow.tclient_conn()
@@ -91,7 +91,7 @@ def test_an_address_that_holds_more_than_its_share_holds_too_much(
     assert addresses[0].leaves_too_much is is_too_much
 
 
-def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> None:
+def test_bodies_waiting_for_servers_are_bounded_and_the_longest_is_aborted() -> None:
     class Upload:
         """A streamed request."""
 
@@ -118,7 +118,7 @@ def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> 
     assert [each.is_over for each in (small, long, longer)] == [False, False, True]
     assert one.unsent.size == MAX_UNSENT_OF_ADDRESS // 2 + 1
     elsewhere = Upload(beside)
-    one.listener.unsent.size = MAX_UNSENT  # as by clients at other addresses
+    one.listener.unsent.size = MAX_UNSENT  # bytes of clients at other addresses
     elsewhere.holds(1)
     assert [each.is_over for each in (small, long, elsewhere)] == [False, True, False]
     for each in (small, long, longer, elsewhere):
@@ -128,14 +128,14 @@ def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> 
 
 
 def filled(address: ClientAddress) -> int:
-    """The number of the largest bodies that an address may have."""
+    """Return how many bodies of the maximum size an address may send."""
     count = 0
     while address.resize_body(0, MAX_REQUEST_BODY) is None:
         count += 1
     return count
 
 
-def test_a_body_is_bounded_like_that_of_kube_apiserver() -> None:
+def test_a_body_has_kube_apiservers_size_limit() -> None:
     address = ClientAddress(ListenerClients())
     assert address.resize_body(0, MAX_REQUEST_BODY) is None
     fault = address.resize_body(MAX_REQUEST_BODY, MAX_REQUEST_BODY + 1)
@@ -144,7 +144,7 @@ def test_a_body_is_bounded_like_that_of_kube_apiserver() -> None:
     assert address.bodies.size == MAX_REQUEST_BODY
 
 
-def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -> None:
+def test_all_bodies_of_an_address_are_bounded_and_the_client_may_retry() -> None:
     address = ClientAddress(ListenerClients())
     assert filled(address) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
     fault = address.resize_body(0, MAX_REQUEST_BODY)
@@ -154,8 +154,8 @@ def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -
     assert address.resize_body(0, MAX_REQUEST_BODY) is None
 
 
-def test_buffered_bodies_of_pods_are_bounded_together_and_spare_those_of_kubelet() -> None:
-    """The bodies of two pods were all that a listener may hold: every other client got 429."""
+def test_buffered_bodies_of_pods_have_a_common_bound_that_excludes_kubelets() -> None:
+    """The bodies of two pods once used up a listener's limit: every other client got 429."""
     of_pods = ListenerClients()
     pods = [ClientAddress(of_pods) for _ in range(10)]
     assert [filled(pod) for pod in pods] == [4, 2, 1, *[0] * 7]
@@ -164,7 +164,7 @@ def test_buffered_bodies_of_pods_are_bounded_together_and_spare_those_of_kubelet
     assert filled(ClientAddress(ListenerClients())) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
 
 
-def test_an_address_without_clients_is_forgotten() -> None:
+def test_the_state_of_an_address_without_clients_is_removed() -> None:
     for number in range(1000):
         client = tflow.tclient_conn()
         client.peername = (f"10.0.{number // 250}.{number % 250}", 1)
@@ -174,7 +174,7 @@ def test_an_address_without_clients_is_forgotten() -> None:
 
 
 async def rounds(scheduler: ClientScheduler, *addresses: str) -> list[tuple[int, str]]:
-    """In which round of the event loop, from 0 on, each of these clients goes on that ask at once."""
+    """Return in which iteration of the event loop, from 0 on, each of these clients proceeds if all ask at once."""
     gone: list[tuple[int, str]] = []
     now = 0
     for address in addresses:
@@ -225,7 +225,7 @@ def address() -> ClientAddress:
     return ClientAddress(ListenerClients())
 
 
-def test_connections_of_an_address_are_bounded_apart_from_those_elsewhere() -> None:
+def test_connections_of_each_address_are_bounded_separately() -> None:
     many = 100_000
     opened, mine = OpenConnections(many), address()
     assert not any(opened.opened(f"c{number}", Listener.TLS, mine) for number in range(MAX_CONNECTIONS))
@@ -240,14 +240,14 @@ def test_connections_of_an_address_are_bounded_apart_from_those_elsewhere() -> N
     assert is_refused(opened, mine)
 
 
-def test_descriptors_are_left_to_the_plain_port() -> None:
+def test_file_descriptors_are_reserved_for_the_plain_port() -> None:
     opened = OpenConnections(OWN_DESCRIPTORS + 40)
-    # A quarter of 104 is reserved: 14 connections are left, of clients or to servers.
+    # A quarter of 104 is reserved: 14 connections remain, of clients or to servers.
     assert sum(not is_refused(opened, address()) for _ in range(100)) == 14
 
 
 @pytest.mark.parametrize("listener", list(Listener))
-def test_descriptors_are_left_for_the_node_and_the_hub_itself(listener: Listener) -> None:
+def test_file_descriptors_are_reserved_for_the_node_and_the_hub(listener: Listener) -> None:
     opened, own = OpenConnections(OWN_DESCRIPTORS + 40), 15
     opened.count_own(lambda: own)
     assert opened.has_capacity(listener) is (listener is Listener.PLAIN)

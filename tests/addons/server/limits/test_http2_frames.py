@@ -1,4 +1,4 @@
-"""A client's frames: how many are handled at once, which are too large, which settings are accepted."""
+"""A client's HTTP/2 frames: how many are handled in one iteration, size limits, and accepted settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def pieces(*data: bytes) -> list[bytes]:
-    """The output for data in such pieces, a list entry for each call."""
+    """Return the output for each call with such a part of the data."""
     frames, found, came = Frames(), list[bytes](), bytearray()
     for each in data:
         came += each
@@ -38,7 +38,7 @@ def pieces(*data: bytes) -> list[bytes]:
     return found
 
 
-def test_a_few_requests_are_handed_out_at_once() -> None:
+def test_a_few_requests_are_passed_on_in_one_call() -> None:
     def heads(count: int) -> bytes:
         return b"".join(
             HeadersFrame(2 * number + 1, b"x", flags=["END_HEADERS"]).serialize() for number in range(count)
@@ -70,7 +70,7 @@ def test_a_few_requests_are_handed_out_at_once() -> None:
     ],
     ids=["a body", "pings", "requests"],
 )
-def test_all_is_handed_out_in_order(frames: list[Frame], size: int) -> None:
+def test_all_frames_are_passed_on_in_order(frames: list[Frame], size: int) -> None:
     sent = BEGIN + b"".join(each.serialize() for each in frames)
     assert b"".join(pieces(*(sent[at : at + size] for at in range(0, len(sent), size)))) == sent
 
@@ -91,13 +91,13 @@ def head(length: int) -> bytes:
         (PingFrame(0, b"x" * 8).serialize() + head(MAX_FRAME + 1) + b"x", False),
     ],
 )
-def test_a_frame_that_is_too_large_is_refused_when_it_begins(sent: bytes, fits: bool) -> None:
+def test_an_oversized_frame_is_refused_at_its_header(sent: bytes, fits: bool) -> None:
     with nullcontext() if fits else pytest.raises(FrameTooLarge):
         pieces(BEGIN + sent)
 
 
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (MAX_HEAD // MAX_FRAME - 1, True), (100, False)])
-def test_a_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
+def test_an_oversized_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
     frames = [
         HeadersFrame(1, bytes(MAX_FRAME)),
         *(ContinuationFrame(1, bytes(MAX_FRAME)) for _ in range(more)),
@@ -111,7 +111,7 @@ def test_an_incomplete_preface_is_no_frame() -> None:
 
 
 def test_unknown_http2_settings_are_dropped() -> None:
-    """A client without a token sent 400 KB of them, of which h2 made 56 MB for as long as the connection lasted."""
+    """An unauthenticated client once sent 400 KB of them, which h2 stored in 56 MB for the life of the connection."""
     known = {SettingsFrame.INITIAL_WINDOW_SIZE: 7, SettingsFrame.MAX_CONCURRENT_STREAMS: 8}
     unknown = dict.fromkeys(range(100, 256), 1)
     connection = H2Connection(H2Configuration(client_side=False))
@@ -121,27 +121,28 @@ def test_unknown_http2_settings_are_dropped() -> None:
     assert (connection.remote_settings.initial_window_size, len(connection.remote_settings)) == (7, 6)
 
 
-def test_an_acknowledgement_of_settings_passes() -> None:
+def test_a_settings_acknowledgement_is_passed_on() -> None:
     ack = SettingsFrame(0, flags=["ACK"]).serialize()
     assert b"".join(pieces(BEGIN + ack)) == BEGIN + ack
 
 
 @pytest.mark.parametrize("length", [0, LONGEST_CODED, LONGEST_CODED + 1, 64 * 1024])
-def test_a_head_arrives_as_it_was_whatever_its_length(length: int) -> None:
+def test_a_head_of_any_length_is_passed_on_unchanged(length: int) -> None:
     fields = [(b":path", b"/"), (b"authorization", b"~" * length), (b"x", b"y")]
     encoder, decoder = HeadEncoder(), Decoder(max_header_list_size=2**20)
     for _ in range(2):
         assert [tuple(each) for each in decoder.decode(encoder.encode(iter(fields)), raw=True)] == fields
 
 
-def test_a_long_value_costs_no_more_for_each_byte() -> None:
-    """A token of 58 KB took half a second of the loop, each time that it was sent on."""
+def test_encoding_a_long_header_value_takes_linear_time() -> None:
+    """A token of 58 KB once took half a second of the loop each time that it was sent."""
     fields = [(b"authorization", b"~" * 60_000)]
     assert own_seconds(lambda: HeadEncoder().encode(fields)) < 0.1
 
 
-def test_a_head_remembers_no_more_than_it_may_however_much_a_client_allows() -> None:
-    """A client that allowed 2 GiB had the hub keep the head of each answer, and search all of them for each field."""
+def test_the_hpack_table_is_bounded_whatever_the_client_allows() -> None:
+    """A client that allowed 2 GiB once made the hub store the head of each response, and search all of them for each
+    field."""
     encoder, decoder = HeadEncoder(), Decoder()
     for size in [2**31 - 1, 100, 2**31 - 1] * 10_000:
         encoder.header_table_size = size

@@ -1,4 +1,4 @@
-"""Heads of requests within their bounds, the refusals of malformed ones, and the buffers of HTTP/2."""
+"""Bounds of request heads, refusals of malformed heads, and buffered HTTP/2 bodies."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_ordinary_request_heads_are_accepted(method: bytes, path: bytes, fields:
         (400, fault(path=b"/\xff")),
         (400, fault(authority=b"hub\r\nx: y")),
         (400, fault(fields=[(b"", b"y")])),
-        # What the coding packs would go on as if it were the body: a server unpacks or refuses it.
+        # The encoded data would be relayed as the body: a server decodes or refuses it.
         (501, fault(fields=[(b"Transfer-Encoding", b"gzip, chunked")])),
         (501, fault(fields=[(b"transfer-encoding", b"deflate,chunked")])),
         (400, fault(fields=[(b"a b", b"y")])),
@@ -73,13 +73,13 @@ def test_a_malformed_request_head_is_400(code: int, found: StatusError | None) -
 
 
 @dataclass(frozen=True)
-class To:
+class FakeServerConnection:
     scheme: str = "https"
     host: str = "a"
     port: int = 6443
 
     def available(self) -> None:
-        """There is no connection."""
+        """Return nothing: there is no connection."""
 
     async def opened(self) -> Connection:
         raise AssertionError("nobody asks for one")
@@ -110,7 +110,7 @@ LENGTH = (b"content-length", b"5")
 )
 def test_connection_specific_headers_are_not_forwarded(fields: Fields, sent: Fields) -> None:
     head = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a:6443"), (b":path", b"/api")]
-    assert fields_to_send(b"GET", b"/api", fields, To(), None) == [*head, *sent]
+    assert fields_to_send(b"GET", b"/api", fields, FakeServerConnection(), None) == [*head, *sent]
     assert is_upgrade(fields) is ((b"connection", b"Upgrade") in sent)
 
 
@@ -126,11 +126,13 @@ def test_connection_specific_headers_are_not_forwarded(fields: Fields, sent: Fie
 def test_a_buffered_body_has_its_length_as_content_length(
     method: bytes, length: int | None, sent: Fields
 ) -> None:
-    assert fields_to_send(method, b"/api", [LENGTH], To(), length)[4:] == sent
+    assert fields_to_send(method, b"/api", [LENGTH], FakeServerConnection(), length)[4:] == sent
 
 
-def test_an_address_of_ipv6_is_named_with_its_brackets() -> None:
-    assert (b":authority", b"[fd00::5]:6443") in fields_to_send(b"GET", b"/api", [], To(host="fd00::5"), None)
+def test_an_ipv6_host_is_written_in_brackets() -> None:
+    assert (b":authority", b"[fd00::5]:6443") in fields_to_send(
+        b"GET", b"/api", [], FakeServerConnection(host="fd00::5"), None
+    )
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))

@@ -1,4 +1,4 @@
-"""The tunnel of the peer port, with back-pressure: data waits for a slow receiver, and the sender is not read
+"""The tunnel of the peer port, with back-pressure: data waits for a slow receiver, and the sender is paused
 meanwhile."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.addons.support.refusals import refuses
 
 
 class Socket(asyncio.Transport):
-    """A connection to a server."""
+    """The socket of a connection to a server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Socket(asyncio.Transport):
 
 
 class Upstream:
-    """Opens once it may, and lets bytes go on once they may."""
+    """Open and pass on bytes only once the test allows it."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.socket = Socket()
@@ -49,7 +49,7 @@ class Upstream:
         self._error = error
         self._reader = asyncio.StreamReader(limit=1)
         self.server = asyncio.StreamReaderProtocol(self._reader)
-        """Records what the server does."""
+        """Records the calls of the server's transport."""
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         await self.may_open.wait()
@@ -65,7 +65,7 @@ class Upstream:
 
 
 class Client:
-    """The handler of a client's connection: records the events of its layers."""
+    """The handler of a client's connection; records the events of its layers."""
 
     def __init__(self) -> None:
         self.is_full: Callable[[], bool] = bool
@@ -134,7 +134,7 @@ async def test_a_tunnel_that_fails_to_open_is_502(error: Exception, says: bytes)
     assert b"secret" not in answer
 
 
-async def test_a_client_waits_for_the_pace_and_for_a_server_that_does_not_read() -> None:
+async def test_a_client_is_paused_by_the_rate_limit_and_by_a_server_that_does_not_read() -> None:
     tunnel, upstream, client = await opened()
     upstream.may_pass.clear()
     tunnel.send(b"one")
@@ -151,7 +151,7 @@ async def test_a_client_waits_for_the_pace_and_for_a_server_that_does_not_read()
     await run_callbacks()
 
 
-async def test_a_server_waits_for_the_pace_and_for_a_client_that_does_not_read() -> None:
+async def test_a_server_is_paused_by_the_rate_limit_and_by_a_client_that_does_not_read() -> None:
     tunnel, upstream, client = await opened()
     upstream.may_pass.clear()
     client.reads.clear()
@@ -172,7 +172,7 @@ async def test_a_server_waits_for_the_pace_and_for_a_client_that_does_not_read()
     await run_callbacks()
 
 
-async def test_data_before_the_end_of_a_server_arrives_before_the_end() -> None:
+async def test_data_before_a_servers_end_of_stream_arrives_before_it() -> None:
     _, upstream, client = await opened()
     upstream.may_pass.clear()
     upstream.server.data_received(b"one")
@@ -185,7 +185,7 @@ async def test_data_before_the_end_of_a_server_arrives_before_the_end() -> None:
     assert upstream.socket.is_closed
 
 
-async def test_a_server_that_breaks_off_keeps_no_client_waiting() -> None:
+async def test_a_server_that_aborts_closes_its_client() -> None:
     tunnel, upstream, client = await opened()
     upstream.server.pause_writing()
     tunnel.send(b"one")
@@ -217,7 +217,7 @@ async def test_a_client_that_leaves_closes_its_tunnel(is_open: bool) -> None:
     assert upstream.socket.is_closed is is_open
 
 
-async def test_a_tunnel_closes_whose_client_left_while_its_socket_was_full() -> None:
+async def test_a_tunnel_closes_if_its_client_disconnects_with_a_full_socket() -> None:
     _, upstream, client = await opened()
     client.has_left = True
     upstream.server.data_received(b"one")
@@ -232,7 +232,7 @@ CONNECT = b"CONNECT Cloud.example:6443 HTTP/1.1\r\nHost: x\r\nX-Edgehub-Lends:  
     ("head", "host"),
     [(CONNECT, "cloud.example"), (CONNECT.replace(b"Cloud.example", b"[FD00::5]"), "fd00::5")],
 )
-def test_a_connect_names_a_server(head: bytes, host: str) -> None:
+def test_a_connect_request_names_host_and_port(head: bytes, host: str) -> None:
     headers = (("Host", "x"), ("X-Edgehub-Lends", "1"))
     assert parse_connect("c1", "10.0.0.5", head) == TunnelRequest("c1", "10.0.0.5", headers, host, 6443)
 
@@ -256,6 +256,6 @@ def test_a_connect_names_a_server(head: bytes, host: str) -> None:
         (CONNECT[:-2] + b"x" * MAX_HEAD, 431),
     ],
 )
-def test_anything_else_is_refused(head: bytes, code: int) -> None:
+def test_a_malformed_connect_target_is_refused(head: bytes, code: int) -> None:
     with refuses(code):
         parse_connect("c1", "10.0.0.5", head)

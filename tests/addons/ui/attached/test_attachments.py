@@ -1,4 +1,4 @@
-"""Interfaces that are attached to a hub without one, and the hub after they have left."""
+"""Interfaces attached to a hub without its own interface, and the hub after they disconnect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.addons.support.samples import SERVICES, request_context
 
 @pytest.fixture(autouse=True)
 def master() -> Iterator[None]:
-    """A mitmproxy without an interface."""
+    """A mitmproxy master without an interface."""
     with taddons.context():
         yield
 
@@ -46,13 +46,13 @@ async def taken(feed: FlowFeed, flows: Flows, into: AttachedFlows) -> list[Updat
     return [into.apply_record(each) for each in records(io.BytesIO(sent)) if "flow" in each]
 
 
-async def test_a_watch_that_runs_already_is_shown_and_afterwards_as_it_was() -> None:
+async def test_a_running_watch_is_shown_to_an_attached_interface_and_then_restored() -> None:
     def messages_of(flow: HTTPFlow) -> WebSocketData | None:
-        """The data by which mitmproxy recognises a WebSocket."""
+        """Return the attribute by which mitmproxy recognises a WebSocket."""
         return flow.websocket
 
     class Streams:
-        """An open watch: what its client gets."""
+        """Write an open watch: the pieces that its client gets."""
 
         def __init__(self) -> None:
             self.sent = b""
@@ -86,7 +86,7 @@ async def test_a_watch_that_runs_already_is_shown_and_afterwards_as_it_was() -> 
     assert stream.sent.endswith(event * 2)
 
 
-async def test_a_request_is_shown_with_its_body_and_one_of_secrets_without_its_values() -> None:
+async def test_a_request_is_shown_with_its_body_and_secrets_without_values() -> None:
     running, seen = attachments(), AttachedFlows()
     feed, flows = running.attach()
     body = b'{"kind":"Secret","apiVersion":"v1","metadata":{"name":"s"},"data":{"key":"c2VjcmV0"}}'
@@ -96,7 +96,7 @@ async def test_a_request_is_shown_with_its_body_and_one_of_secrets_without_its_v
         running.responseheaders(flow)
         flow.live = False
         running.ended(flow)
-        # The body is shown once mitmproxy has sent it.
+        # The body is shown after mitmproxy has sent it.
         (update,) = await taken(feed, flows, seen)
         assert update.flow.response is not None
         assert update.flow.response.raw_content is None, "it may have what nobody may see"
@@ -119,7 +119,7 @@ async def test_a_refused_request_is_shown_too() -> None:
     running.detach(feed)
 
 
-async def test_the_newest_that_attaches_is_fed_and_the_older_one_ends() -> None:
+async def test_a_newly_attached_interface_replaces_the_previous_one() -> None:
     running = attachments()
     first, _ = running.attach()
     second, _ = running.attach()

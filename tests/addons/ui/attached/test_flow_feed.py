@@ -1,4 +1,4 @@
-"""The feed of flows to an attached process, and its decisions about intercepted ones."""
+"""The feed of flows to an attached process, and the process's decisions about intercepted flows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.addons.support.samples import SERVICES, request_context
 
 @pytest.fixture(autouse=True)
 def master() -> Iterator[None]:
-    """A mitmproxy without an interface."""
+    """A mitmproxy master without an interface."""
     with taddons.context():
         yield
 
 
 class Settled(Flows):
-    """Each flow is over, and shows what people may see."""
+    """Flows that are complete, and shown without secrets."""
 
     def is_settled(self, flow: HTTPFlow) -> bool:
         return True
@@ -59,7 +59,7 @@ def ended(body: bytes = b"body") -> HTTPFlow:
     return flow
 
 
-async def test_a_flow_that_changes_often_is_sent_once_as_it_is() -> None:
+async def test_a_flow_that_changes_often_is_sent_once_in_its_latest_state() -> None:
     feed, flow, other = FlowFeed(), ended(), ended()
     for each in (flow, other, flow):
         feed.offer(each)
@@ -91,7 +91,7 @@ async def test_large_bodies_are_bounded_together() -> None:
     assert (events[0], len(events)) == ({"dropped": 3}, 4)
 
 
-async def test_a_closed_feed_is_empty_and_wakes_its_waiter() -> None:
+async def test_a_closed_feed_is_empty_and_notifies_its_waiter() -> None:
     feed = FlowFeed()
     feed.offer(ended())
     feed.close()
@@ -103,7 +103,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Scene:
-    """A hub that holds, and the process that is attached to it."""
+    """A hub that intercepts flows, and the process attached to it."""
 
     def __init__(self) -> None:
         self.hub = Attachments(lambda: Settings(allow_hold=True), Drills())
@@ -115,7 +115,7 @@ class Scene:
     def request(
         self, target: str = SERVICES, body: bytes = b"sent", *, is_own: bool = False
     ) -> tuple[HTTPFlow, asyncio.Task[None]]:
-        """A relayed request, complete, and the hook that waits."""
+        """Return a complete relayed request, and the hook that waits for the decision."""
         flow = tflow.tflow(req=tutils.treq(method=b"POST", path=target.encode(), content=body))
         context = request_context(target, method="POST")
         context.route, context.answerer = Route(RouteKind.RELAY, "because"), NoAnswerer() if is_own else None
@@ -131,7 +131,7 @@ class Scene:
         return asyncio.create_task(self.hub.response(flow))
 
     async def held(self) -> HTTPFlow:
-        """The next flow that the attached process holds."""
+        """Return the next flow that is intercepted for the attached process."""
         while True:
             await self.feed.wait()
             for each in records(io.BytesIO(self.feed.next(self.flows))):
@@ -139,7 +139,7 @@ class Scene:
                     return self.seen.apply_record(each).flow
 
     async def answered(self) -> tuple[HTTPFlow, HTTPFlow, asyncio.Task[None]]:
-        """A flow whose request passed and whose answer is held, as the process sees it, and the hook that waits."""
+        """Return a flow with an intercepted response, as the process sees it, and the hook that waits."""
         flow, waits = self.request()
         self.let_go(await self.held())
         await waits
@@ -164,7 +164,7 @@ async def scene() -> AsyncIterator[Scene]:
         made.hub.detach(made.feed)
 
 
-async def test_a_held_request_resumes_with_the_edit(scene: Scene) -> None:
+async def test_an_intercepted_request_resumes_with_the_edit(scene: Scene) -> None:
     flow, waits = scene.request()
     shown = await scene.held()
     assert (shown.request.content, waits.done()) == (b"sent", False)
@@ -186,7 +186,7 @@ def trailers(flow: HTTPFlow) -> None:
 
 
 @pytest.mark.parametrize("edit", [another_path, trailers])
-async def test_a_request_that_an_edit_makes_another_is_refused(
+async def test_an_edit_that_changes_the_target_of_a_request_is_refused(
     scene: Scene, edit: Callable[[HTTPFlow], None]
 ) -> None:
     flow, waits = scene.request()
@@ -216,7 +216,7 @@ async def test_the_length_of_an_edited_body_is_set_by_the_hub(scene: Scene) -> N
     assert "Transfer-Encoding" not in flow.request.headers
 
 
-async def test_a_held_answer_resumes_with_the_edit(scene: Scene) -> None:
+async def test_an_intercepted_response_resumes_with_the_edit(scene: Scene) -> None:
     flow, shown, answered = await scene.answered()
     assert shown.response is not None
     assert shown.response.content == b"answered"
@@ -227,7 +227,7 @@ async def test_a_held_answer_resumes_with_the_edit(scene: Scene) -> None:
     assert (flow.response.status_code, flow.response.content) == (404, b"none")
 
 
-async def test_an_answer_with_an_invalid_edit_resumes_unedited(scene: Scene) -> None:
+async def test_a_response_with_an_invalid_edit_resumes_unedited(scene: Scene) -> None:
     flow, shown, answered = await scene.answered()
     assert shown.response is not None
     shown.response.status_code = 101
@@ -238,7 +238,7 @@ async def test_an_answer_with_an_invalid_edit_resumes_unedited(scene: Scene) -> 
     assert "a status is between 200 and 599" in flow.comment
 
 
-async def test_a_person_ends_a_held_flow(scene: Scene) -> None:
+async def test_a_user_kills_an_intercepted_flow(scene: Scene) -> None:
     flow, waits = scene.request()
     shown = await scene.held()
     shown.kill()
@@ -249,7 +249,7 @@ async def test_a_person_ends_a_held_flow(scene: Scene) -> None:
     assert "ended by hand" in flow.comment
 
 
-async def test_a_held_flow_resumes_after_the_hold_time(scene: Scene) -> None:
+async def test_an_intercepted_flow_resumes_after_the_timeout(scene: Scene) -> None:
     before = metrics.BOUNDS_REACHED.labels("time of a held flow")._value.get()
     flow, waits = scene.request()
     begun = asyncio.get_running_loop().time()
@@ -264,7 +264,7 @@ async def test_a_held_flow_resumes_after_the_hold_time(scene: Scene) -> None:
     assert late.value.code == 409
 
 
-async def test_an_attached_process_that_leaves_holds_no_flow(scene: Scene) -> None:
+async def test_flows_resume_when_the_attached_process_disconnects(scene: Scene) -> None:
     flow, waits = scene.request()
     await scene.held()
     scene.hub.detach(scene.feed)
@@ -274,7 +274,7 @@ async def test_an_attached_process_that_leaves_holds_no_flow(scene: Scene) -> No
     await passes
 
 
-async def test_beyond_the_bound_flows_pass(scene: Scene) -> None:
+async def test_flows_beyond_the_bound_are_not_intercepted(scene: Scene) -> None:
     before = metrics.BOUNDS_REACHED.labels("held flows")._value.get()
     waiting = [scene.request()[1] for _ in range(MAX_HELD)]
     flow, passes = scene.request()
@@ -284,7 +284,7 @@ async def test_beyond_the_bound_flows_pass(scene: Scene) -> None:
     assert not any(each.done() for each in waiting)
 
 
-async def test_a_flow_of_which_the_process_learns_nothing_is_not_held(scene: Scene) -> None:
+async def test_a_flow_that_is_not_sent_to_the_process_is_not_intercepted(scene: Scene) -> None:
     _, waits = scene.request()
     await asyncio.sleep(0)
     assert not waits.done()
@@ -292,14 +292,14 @@ async def test_a_flow_of_which_the_process_learns_nothing_is_not_held(scene: Sce
     await waits
 
 
-async def test_an_answer_of_the_hub_and_a_secret_are_never_held(scene: Scene) -> None:
+async def test_responses_of_the_hub_and_secrets_are_never_intercepted(scene: Scene) -> None:
     secret = "/api/v1/namespaces/default/secrets/s"
     for flow, passes in (scene.request(is_own=True), scene.request(secret)):
         await passes
         assert flow.response is None
 
 
-async def test_a_decision_about_the_request_is_none_about_the_answer(scene: Scene) -> None:
+async def test_a_decision_about_the_request_does_not_apply_to_the_response(scene: Scene) -> None:
     flow, waits = scene.request()
     shown = await scene.held()
     first = scene.holds.number(flow)

@@ -1,4 +1,4 @@
-"""The flows of a hub, rebuilt from its records."""
+"""The flows of a hub, rebuilt from its records by an attached process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def record(flow: Any, *messages: str, live: bool = True, hold: int = 0) -> dict[
     }
 
 
-def test_a_flow_is_the_same_from_its_beginning_to_its_end() -> None:
+def test_all_records_of_a_flow_update_the_same_flow() -> None:
     flows, sent = AttachedFlows(), tflow.tflow()
     first = flows.apply_record(record(sent))
     sent.comment = "kubelet ▸ relay"
@@ -36,7 +36,7 @@ def test_a_flow_is_the_same_from_its_beginning_to_its_end() -> None:
     assert flows.rest() == []
 
 
-def test_a_watch_gathers_its_messages_up_to_a_bound() -> None:
+def test_a_watch_retains_a_bounded_number_of_messages() -> None:
     flows, sent = AttachedFlows(), tflow.tflow()
     flows.apply_record(record(sent, "first"))
     flow = flows.apply_record(record(sent, "second")).flow
@@ -48,12 +48,12 @@ def test_a_watch_gathers_its_messages_up_to_a_bound() -> None:
     assert flow.websocket.close_code == 1000
 
 
-def test_records_end_with_the_hub_and_not_with_an_error() -> None:
+def test_the_end_of_the_hub_ends_the_records_without_an_error() -> None:
     encoded = tnetstring.dumps({"dropped": 1})
     assert list(records(io.BytesIO(tnetstring.dumps(None) + encoded + encoded[:-4]))) == [{"dropped": 1}]
 
 
-def test_an_edit_of_a_held_flow_is_sent_once() -> None:
+def test_an_edit_of_an_intercepted_flow_is_sent_once() -> None:
     flows, sent = AttachedFlows(), tflow.tflow(resp=True)
     held = flows.apply_record(record(sent, hold=3)).flow
     assert held.response is not None

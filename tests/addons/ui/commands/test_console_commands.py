@@ -1,4 +1,4 @@
-"""`edgehub.NAME` as typed in mitmproxy: answers, completion, and later output."""
+"""`edgehub.NAME` as typed in mitmproxy: results, completion, and asynchronous output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.addons.support.samples import request_context
 
 
 class Typed:
-    """A person at mitmproxy's command line, and what is shown to them afterwards."""
+    """A user at mitmproxy's command line, and the output shown later."""
 
     def __init__(self, context: taddons.context, addon: ConsoleCommands, drills: Drills) -> None:
         self.context = context
@@ -43,12 +43,12 @@ class Typed:
         return self.context.master.commands.execute(line)
 
     def now(self, line: str) -> str:
-        """Run a command, and return what it has shown by then."""
+        """Run a command; return its immediate output."""
         assert self(line) is None
         return self.shown.pop()
 
     async def later(self, line: str) -> str:
-        """Run a command, and return what it shows in the end."""
+        """Run a command; return its final output."""
         assert self(line) is None
         await until(lambda: self.shown)
         return self.shown.pop()
@@ -83,16 +83,18 @@ async def typed(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         ("edgehub.link online", "the link is as it is"),
     ],
 )
-async def test_a_console_command_is_answered_at_once(typed: Typed, line: str, message: str) -> None:
+async def test_a_fast_console_command_prints_its_result_at_once(
+    typed: Typed, line: str, message: str
+) -> None:
     assert message in typed.now(line)
 
 
 @pytest.mark.parametrize("line", ["edgehub.explain chosen services default lb", "edgehub.status"])
-async def test_the_browsers_command_bar_leads_to_the_lines_of_a_report(typed: Typed, line: str) -> None:
-    r"""The command bar shows an answer as JSON, with `\n` in it."""
+async def test_the_browsers_command_bar_refers_to_the_event_log_for_a_report(typed: Typed, line: str) -> None:
+    """The command bar shows a result as JSON, with `\n` in it."""
 
     class Web:
-        """Stands for what mitmweb has and the console has not."""
+        """A stand-in for an addon that only mitmweb has."""
 
         name = "webauth"
 
@@ -128,7 +130,7 @@ async def test_an_invalid_console_command_is_an_error(typed: Typed, line: str, m
     assert typed.drills.current is None
 
 
-async def test_an_edit_of_a_file_is_tried(typed: Typed, tmp_path: Path) -> None:
+async def test_rules_from_a_file_are_tried(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "edit.yaml").write_text("discardcloudservice: ''\n")
     assert "chosen" in await typed.later(f"edgehub.rules.try {tmp_path}/edit.yaml")
     (tmp_path / "edit.yaml").write_text("kind: Pod\n")
@@ -136,7 +138,7 @@ async def test_an_edit_of_a_file_is_tried(typed: Typed, tmp_path: Path) -> None:
     assert "No such file" in await typed.later(f"edgehub.rules.try {tmp_path}/none.yaml")
 
 
-async def test_a_flow_explains_itself(typed: Typed) -> None:
+async def test_explain_uses_the_selected_flow(typed: Typed) -> None:
     flow = tflow.tflow()
     begin(flow, request_context("/api/v1/namespaces/default/services/lb", component="chosen"))
     typed.addon.explain_flow(flow)
@@ -150,7 +152,7 @@ async def test_a_flow_explains_itself(typed: Typed) -> None:
 
 
 @pytest.mark.parametrize("target", ["/version", None])
-async def test_a_flow_of_no_objects_has_nothing_to_explain(typed: Typed, target: str | None) -> None:
+async def test_explain_of_a_flow_without_objects_is_an_error(typed: Typed, target: str | None) -> None:
     flow = tflow.tflow()
     if target is not None:
         begin(flow, request_context(target))
@@ -185,7 +187,9 @@ async def test_arguments_are_completed(typed: Typed, choice: types.Choice, some:
         ("link", {"link"}),
     ],
 )
-async def test_which_arguments_are_completed(typed: Typed, name: str, completed: set[str]) -> None:
+async def test_arguments_with_known_values_are_completed(
+    typed: Typed, name: str, completed: set[str]
+) -> None:
     parameters: list[Any] = typed.context.master.commands.commands[f"edgehub.{name}"].parameters
     assert {each.name for each in parameters if isinstance(each.type, types.Choice)} == completed
 
@@ -205,7 +209,7 @@ async def test_a_command_before_the_hub_has_started_is_an_error() -> None:
         context.master.commands.execute("edgehub.status")
 
 
-def test_without_a_console_a_text_is_in_the_event_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_output_goes_to_the_event_log_without_a_console(caplog: pytest.LogCaptureFixture) -> None:
     with taddons.context(), caplog.at_level(logging.INFO):
         console_commands.show("a text")
     assert "a text" in caplog.text

@@ -1,4 +1,4 @@
-"""`edgehub pods`: the pods that wait for an update, and a requested update."""
+"""`edgehub pods`: the pods with pending updates, and an update on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pod(name: str, need: str | None, *image: str, namespace: str = "shop") -> Js
 
 
 class Node:
-    """An admin port that knows these pods."""
+    """An admin port that serves these pods."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -57,7 +57,9 @@ def asked(node: Node, *arguments: str) -> int:
     return run(["pods", *arguments, "--admin", node.url])
 
 
-def test_those_that_wait_and_how_far_their_images_are(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pods_with_pending_updates_are_listed_with_the_state_of_their_images(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
     wanted = "controllerrevision: h2"
     node.pods = [
         pod("plain", None),
@@ -82,20 +84,20 @@ def test_those_that_wait_and_how_far_their_images_are(node: Node, capsys: pytest
     assert len(found) == 5
 
 
-def test_nothing_waits(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_pending_update_is_reported(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(node) == 0
     assert capsys.readouterr().out == "no pod of this node waits for an update\n"
 
 
 @pytest.mark.parametrize("action", ["upgrade", "imagepull"])
-def test_a_pod_by_its_name(node: Node, capsys: pytest.CaptureFixture[str], action: str) -> None:
+def test_a_pod_is_updated_by_its_name(node: Node, capsys: pytest.CaptureFixture[str], action: str) -> None:
     node.pods = [pod("web-1", "True"), pod("web-2", "True", namespace="other")]
     assert asked(node, action, "web-1") == 0
     assert node.posted == [f"/openyurt.io/v1/namespaces/shop/pods/web-1/{action}"]
     assert capsys.readouterr().out == "Start updating pod shop/web-1\n"
 
 
-def test_a_name_that_is_not_one_pod(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_or_ambiguous_pod_name_is_refused(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.pods = [pod("web-1", "True"), pod("web-1", "True", namespace="other")]
     assert asked(node, "upgrade", "web-1") == 1
     assert "waits for an update in other, shop: name one by --namespace" in capsys.readouterr().err
@@ -114,7 +116,7 @@ def test_a_refusal_of_the_hub_is_printed(node: Node, capsys: pytest.CaptureFixtu
     )
 
 
-def test_an_action_needs_a_pod(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_action_without_a_pod_is_refused(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         asked(node, "upgrade")
     assert "upgrade needs the NAME of a pod" in capsys.readouterr().err

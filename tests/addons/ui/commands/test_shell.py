@@ -1,4 +1,4 @@
-"""The shell's commands: their requests to a running hub, their output, and the programs that show it."""
+"""The shell's commands: their requests to a running hub, their output, and the programs that display it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TRIAL: dict[str, Any] = {
 
 
 class FakeAdmin:
-    """A hub's admin port. It answers with `answer`, or else with the request that it got."""
+    """A hub's admin port that responds with `answer`, or with the received request if that is unset."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -69,7 +69,7 @@ def admin() -> Iterator[FakeAdmin]:
 
 
 @pytest.mark.parametrize(("flags", "accept"), [((), "text/plain"), (("--json",), "application/json")])
-def test_explain_prints_the_answer(
+def test_explain_prints_the_response(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], accept: str
 ) -> None:
     assert run([*EXPLAIN, "--admin", f"{admin.url}/", *flags]) == 0
@@ -93,7 +93,7 @@ def test_each_report_is_printed_as_text_and_as_json(
 def test_control_characters_of_clients_are_escaped_on_the_terminal(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
-    """A field selector may have any character."""
+    """A field selector may contain any character."""
     odd = "/api/v1/services?fieldSelector=metadata.name=\x1b[2Jx\ny\x9b1m"
     names = ("component", "filters", "kept", "changed", "hidden", "watchers", "version")
     row = {"path": odd, "labelSelector": "", "fieldSelector": odd, **dict.fromkeys(names, "")}
@@ -115,7 +115,7 @@ DRILL = {"allowed": True, "link": "offline", "text": "the link is offline until 
         (("online",), "link=online"),
     ],
 )
-def test_a_drill_is_posted(
+def test_a_drill_is_sent_as_a_post(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], asked: str
 ) -> None:
     assert run(["link", *arguments, "--admin", admin.url, "--json"]) == 0
@@ -128,7 +128,7 @@ def test_a_drill_is_posted(
     )
 
 
-def test_on_a_terminal_a_drill_is_red(
+def test_a_drill_is_red_on_a_terminal(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin.answer = json.dumps(DRILL).encode()
@@ -160,7 +160,7 @@ def test_dump_requests_the_named_objects(admin: FakeAdmin, capsys: pytest.Captur
         ({"untried": ["coredns endpoints"], "lost": {"objects": 1, "endpoints": 0}}, (), 1),
     ],
 )
-def test_the_exit_status_of_a_trial_fits_a_pipeline(
+def test_the_exit_status_of_rules_try_shows_lost_objects(
     admin: FakeAdmin, tmp_path: Path, given: dict[str, Any], flags: tuple[str, ...], status: int
 ) -> None:
     (tmp_path / "edit.yaml").write_text("endpoints: x\n")
@@ -169,7 +169,7 @@ def test_the_exit_status_of_a_trial_fits_a_pipeline(
     assert admin.posted == b"endpoints: x\n"
 
 
-def test_a_trial_of_standard_input(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_try_reads_standard_input(admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
     admin.answer = json.dumps(TRIAL).encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"masterservice: y\n")))
     assert run(["rules", "try", "-", "--admin", admin.url]) == 0
@@ -201,7 +201,9 @@ def test_a_refusal_of_the_admin_port_is_printed(
 
 
 @pytest.mark.parametrize("command", [["status"], ["observe"], ["attach", "--ui", "web"]])
-def test_the_port_of_another_program_is_named(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+def test_the_error_names_a_port_that_belongs_to_another_program(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
     class Page(Answering):
         def respond(self) -> None:
             self.answer(b"<html>", content_type="text/html")
@@ -216,7 +218,7 @@ def test_the_port_of_another_program_is_named(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     "url", [f"http://{LOOPBACK}:1", "file:///etc/hostname", "http://[::1", "http://a.invalid:1"]
 )
-def test_a_hub_that_cannot_be_asked(capsys: pytest.CaptureFixture[str], url: str) -> None:
+def test_an_unreachable_hub_is_reported(capsys: pytest.CaptureFixture[str], url: str) -> None:
     assert run([*EXPLAIN, "--admin", url]) == 1
     said = capsys.readouterr()
     assert url in said.err
@@ -224,7 +226,7 @@ def test_a_hub_that_cannot_be_asked(capsys: pytest.CaptureFixture[str], url: str
     assert not said.out
 
 
-def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run(["rules", "try", str(tmp_path / "none")]) == 1
     assert "No such file" in capsys.readouterr().err
 
@@ -236,13 +238,13 @@ def test_a_missing_argument_is_a_usage_error(arguments: list[str]) -> None:
     assert caught.value.code == 2
 
 
-def test_the_kubeconfig_command_names_the_hub_without_credentials(
+def test_the_kubeconfig_command_prints_the_hub_without_credentials(
     admin: FakeAdmin, capsys: pytest.CaptureFixture[str]
 ) -> None:
     admin.answer = b'{"url": "http://127.0.0.1:1234"}'
     assert run(("kubeconfig", "--admin", admin.url)) == 0
     found = yaml.safe_load(capsys.readouterr().out)
-    # client-node refuses a server of plain http unless it is told to verify nothing.
+    # client-node refuses a plain http server unless verification is off.
     cluster = {"server": "http://127.0.0.1:1234", "insecure-skip-tls-verify": True}
     assert found["clusters"] == [{"name": "edgehub", "cluster": cluster}]
     assert found["users"] == [{"name": "node", "user": {}}]
@@ -251,7 +253,7 @@ def test_the_kubeconfig_command_names_the_hub_without_credentials(
     assert "no plain port" in capsys.readouterr().err
 
 
-def test_a_command_that_asks_a_hub_loads_no_proxy() -> None:
+def test_a_command_that_calls_a_hub_imports_no_proxy() -> None:
     program = "import sys, addons.ui.commands.shell; print('mitmproxy.http' in sys.modules)"
     output_lines = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert output_lines.stdout == "False\n"
@@ -285,9 +287,7 @@ def test_invalid_flags_of_observe_are_errors(typed: str) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["observe", "kubeconfig"])
-def test_whoever_reads_the_first_lines_alone_sees_no_error(
-    admin: FakeAdmin, command: str, unbuffered: str
-) -> None:
+def test_a_closed_output_pipe_prints_no_error(admin: FakeAdmin, command: str, unbuffered: str) -> None:
     admin.answer = {"observe": LINE * 10_000, "kubeconfig": b'{"url": "http://hub"}'}[command]
     reading, writing = os.pipe()
     os.close(reading)
@@ -316,9 +316,7 @@ def test_observed_lines_hints_and_losses_are_printed(
     assert printed.err == f"edgehub: nobody\n{left_out}"
 
 
-def test_a_hub_that_is_not_there_leaves_no_empty_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreachable_hub_leaves_no_empty_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, admin = tmp_path / "flows.mitm", f"http://127.0.0.1:{free_port()}"
     assert shell.run(["attach", "-w", str(file), "--admin", admin]) == 1
     said = capsys.readouterr().err
@@ -330,7 +328,7 @@ def test_a_hub_that_is_not_there_leaves_no_empty_file(
     assert not file.exists()
 
 
-def test_a_used_web_port_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_web_port_in_use_is_reported_in_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(arguments: list[str]) -> None:
         assert arguments == ["-s", "x"]
         raise OSError(

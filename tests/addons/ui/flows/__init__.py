@@ -1,1 +1,1 @@
-"""Flows as interfaces show them."""
+"""Tests of `addons/ui/flows/`."""

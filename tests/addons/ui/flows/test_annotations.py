@@ -1,4 +1,4 @@
-"""Annotations of flows, and the hub's knowledge of a flow."""
+"""Annotations of flows, and the hub's data about a flow."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_comment_of_a_refusal_has_the_reason() -> None:
     assert why_refused(http.Response.make(502, b"<html>")) == "502 Bad Gateway"
 
 
-def test_a_request_that_was_never_read_has_a_comment() -> None:
+def test_a_request_that_was_never_parsed_has_a_comment() -> None:
     assert comment_of(None) == "(unnamed component)"
     assert mark_of(None, refused=False) == REFUSED
 
@@ -68,7 +68,7 @@ def test_the_default_filter_hides_probes_and_requests_of_the_hub(
     assert bool(flowfilter.parse(DEFAULT_FILTER)(flow)) is shown
 
 
-def test_the_marks_are_mitmproxys() -> None:
+def test_the_marks_are_valid_in_mitmproxy() -> None:
     flow = tflow.tflow()
     with taddons.context(View()) as context:
         for mark in (*(mark for mark, _ in ROUTES.values()), OWN, REFUSED):

@@ -54,7 +54,7 @@ def test_a_streamed_body_is_copied(then: bodies.StreamFunction, passed: bytes) -
     assert Copy(then, ByteBudget(MAX_ACTIVE)).joined(b"abc") == passed
 
 
-def test_a_body_beyond_the_bound_passes_without_a_copy() -> None:
+def test_a_body_beyond_the_bound_is_relayed_without_a_copy() -> None:
     active = ByteBudget(MAX_ACTIVE)
     copy = Copy(True, active)
     piece = b"x" * (MAX_TABLE // 4)
@@ -75,7 +75,7 @@ def test_all_bodies_together_are_bounded() -> None:
 
 
 def retained() -> Iterator[tuple[bytes | None, bool, str, str]]:
-    """A body, whether it may be secret, what is said of it, and what is shown."""
+    """Return a body, whether it may contain secrets, the note about it, and the displayed text."""
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
     yield b'{"a": 1}', False, "", '{"a": 1}'
     yield large_list(), False, "kept as a table", "default/web-17 # resourceVersion 18, "
@@ -109,7 +109,7 @@ def test_visible_secrets_are_not_reported_as_hidden(body: bytes) -> None:
     assert "secrets are hidden" not in found + (message.text or "")
 
 
-def test_a_packed_body_is_shown_unpacked() -> None:
+def test_a_compressed_body_is_shown_decompressed() -> None:
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
     message = answer(**{"Content-Encoding": "gzip"})
     keep(message, gzip.compress(secret), len(secret), is_secret=True, visible=USUALLY)
@@ -126,15 +126,15 @@ def test_a_packed_body_is_shown_unpacked() -> None:
     ],
     ids=["a bomb", "no gzip", "another coding"],
 )
-def test_a_body_is_unpacked_up_to_a_bound(coding: str, body: bytes, is_secret: bool) -> None:
-    """mitmproxy unpacks 16 MiB to 16 GiB."""
+def test_a_body_is_decompressed_up_to_a_bound(coding: str, body: bytes, is_secret: bool) -> None:
+    """mitmproxy decompresses 16 MiB to 16 GiB."""
     message = answer(**{"Content-Encoding": coding})
     assert keep(message, body, len(body), is_secret=is_secret, visible=USUALLY)
     assert (message.text or "").endswith(f"({len(body)} bytes)\n")
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_in_a_file_bodies_of_protobuf_are_text_and_in_the_hub_as_they_were(packed: bool) -> None:
+def test_protobuf_bodies_are_text_in_a_saved_file_and_unchanged_in_the_hub(packed: bool) -> None:
     body = recorded.body("services.single", Encoding.PROTOBUF)
     body = gzip.compress(body) if packed else body
     flow = tflow.tflow(resp=answer(**({"Content-Encoding": "gzip"} if packed else {})))
@@ -151,7 +151,7 @@ def test_in_a_file_bodies_of_protobuf_are_text_and_in_the_hub_as_they_were(packe
     assert (flow.response.raw_content, TEXT_BODY in flow.metadata) == (body, False)
 
 
-def test_a_foreign_body_is_unmodified_in_a_file() -> None:
+def test_a_body_not_of_kubernetes_is_unmodified_in_a_saved_file() -> None:
     flow = tflow.tflow(resp=answer())
     with decoded(flow, USUALLY):
         assert flow.request.content == b"content"

@@ -29,7 +29,7 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 @pytest.fixture(autouse=True)
 def context() -> Iterator[taddons.context]:
-    """A mitmproxy without an interface, whose content views are those of the process."""
+    """A mitmproxy context without an interface; its content views are those of the process."""
     register()
     with taddons.context() as made:
         yield made
@@ -75,12 +75,12 @@ def test_bodies_that_are_not_of_kubernetes_are_left_to_mitmproxy(content_type: s
 
 
 @pytest.mark.parametrize("body", [b"k8s\x00\xff\xff", b"no frame", b"\x00\x00\x00\x02\xff\xff"])
-def test_a_body_that_is_malformed_is_shown_as_it_is(body: bytes) -> None:
+def test_a_malformed_body_is_shown_unmodified(body: bytes) -> None:
     result = shown(PROTOBUF, body)
     assert "Traceback" not in result.text
 
 
-def test_a_person_may_choose_a_view() -> None:
+def test_a_user_may_choose_a_view() -> None:
     body = b'{"metadata":{"name":"late"},"kind":"Service","apiVersion":"v1"}'
     assert "name: late" in shown("text/plain", body, "kubernetes").text
 
@@ -110,7 +110,9 @@ def test_a_message_of_a_watch_is_shown_in_colours() -> None:
 NOTHING = FlowRecord(None, USUALLY)
 
 
-async def test_a_table_has_the_shown_and_the_dropped_objects(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_table_lists_the_shown_and_the_dropped_objects(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     fill(cloud)
     record, body = await services(parts)
     lines = table(Encoding.JSON, body, record).splitlines()
@@ -123,7 +125,7 @@ async def test_a_table_has_the_shown_and_the_dropped_objects(parts: HubWorld, cl
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-def test_a_table_of_a_list_that_nothing_is_known_of(encoding: Encoding) -> None:
+def test_a_table_of_a_list_without_a_record_has_no_outcomes(encoding: Encoding) -> None:
     text = table(encoding, recorded.body("services.list", encoding), NOTHING)
     assert "0 changed, 0 dropped" in text
     with pytest.raises(ValueError, match="list"):
@@ -153,7 +155,7 @@ async def test_a_difference_shows_dropped_objects_completely(parts: HubWorld, cl
     assert "+" not in text.replace("+00:00", "")
 
 
-async def test_an_answer_without_an_object_that_the_cloud_has_now(
+async def test_an_object_created_since_the_response_is_named_in_the_difference(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
@@ -163,7 +165,7 @@ async def test_an_answer_without_an_object_that_the_cloud_has_now(
     assert "# this answer does not have it" in text
 
 
-def test_without_filters_there_is_nothing_to_notify() -> None:
+def test_a_flow_without_filters_has_no_difference() -> None:
     assert "no filter applies" in difference(b"", NOTHING, Encoding.JSON)
 
 
@@ -180,10 +182,11 @@ async def test_evaluated_and_printed_lines_are_bounded(
     assert table(Encoding.JSON, body, record).count("dropped: discardcloudservice") == 2
 
 
-async def test_a_difference_is_that_of_the_objects_and_not_of_their_encodings(
+async def test_a_difference_ignores_the_encodings_of_the_objects(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """A copy in protobuf beside an answer in JSON whose fields stand in another order: 40 false lines around one."""
+    """A protobuf copy and a JSON response with another order of fields once gave 40 false lines around one
+    difference."""
     fill(cloud)
     record, body = await opened(parts, accept=Encoding.PROTOBUF)
     page = codec_for(Encoding.PROTOBUF).decode_list(body)

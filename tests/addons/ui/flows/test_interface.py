@@ -19,7 +19,7 @@ from tests.addons.support.observed import value_of
 
 
 class Removed:
-    """The flows that an interface was asked to remove."""
+    """The flows that an interface was told to remove."""
 
     def __init__(self) -> None:
         self.flows: list[http.HTTPFlow] = []
@@ -44,7 +44,7 @@ def flow(size: int = 0, *, live: bool = False) -> http.HTTPFlow:
     return made
 
 
-def test_the_oldest_go(removed: Removed) -> None:
+def test_the_oldest_flows_are_evicted(removed: Removed) -> None:
     before = value_of(metrics.FLOWS_REMOVED)
     flows = [flow() for _ in range(5)]
     for each in flows:
@@ -53,7 +53,7 @@ def test_the_oldest_go(removed: Removed) -> None:
     assert value_of(metrics.FLOWS_REMOVED) == before + 2
 
 
-def test_the_hubs_own_never_push_out_components(removed: Removed) -> None:
+def test_the_hubs_own_flows_never_evict_those_of_components(removed: Removed) -> None:
     component, own = flow(), [flow() for _ in range(10)]
     removed.retained.add(component, is_own=False)
     for each in own:
@@ -61,14 +61,14 @@ def test_the_hubs_own_never_push_out_components(removed: Removed) -> None:
     assert removed.flows == own[:8]
 
 
-def test_bytes_are_bounded_and_the_newest_stays(removed: Removed) -> None:
+def test_the_bytes_of_flows_are_bounded_and_the_newest_stays(removed: Removed) -> None:
     flows = [flow(600), flow(600), flow(5_000)]
     for each in flows:
         removed.retained.add(each, is_own=False)
     assert removed.flows == flows[:2]
 
 
-def test_a_replayed_flow_is_not_evicted_and_a_removed_one_is_forgotten(removed: Removed) -> None:
+def test_a_replayed_flow_is_not_evicted_and_a_removed_one_is_not_counted(removed: Removed) -> None:
     again, gone, others = flow(), flow(), [flow() for _ in range(4)]
     removed.retained.add(again, is_own=False)
     again.live = True
@@ -82,7 +82,7 @@ def test_a_replayed_flow_is_not_evicted_and_a_removed_one_is_forgotten(removed: 
     assert len(removed.flows) == 1
 
 
-def test_a_flow_is_as_large_as_its_bodies_and_its_events() -> None:
+def test_the_size_of_a_flow_includes_its_bodies_and_events() -> None:
     made = flow(10)
     made.websocket = WebSocketData([WebSocketMessage(1, False, b"12345")])
     assert size_of(made) == 15
@@ -90,7 +90,7 @@ def test_a_flow_is_as_large_as_its_bodies_and_its_events() -> None:
     assert size_of(made) == 5
 
 
-def test_the_address_has_the_token_and_the_filter() -> None:
+def test_the_address_of_the_page_has_the_token_and_the_filter() -> None:
     with taddons.context(WebAddon(), WebAuth()) as context:
         found = urlsplit(web_address(context.master))
         assert (found.hostname, found.port) == ("127.0.0.1", 8081)
@@ -99,12 +99,12 @@ def test_the_address_has_the_token_and_the_filter() -> None:
         assert parse_qs(found.fragment.partition("?")[2])["s"] == [DEFAULT_FILTER]
 
 
-def test_a_password_is_not_part_of_the_address() -> None:
+def test_the_address_of_the_page_has_no_password() -> None:
     with taddons.context(WebAddon(), WebAuth()) as context:
         context.options.update(web_password="my own")
         assert "my" not in web_address(context.master)
 
 
-def test_without_a_web_interface_there_is_none() -> None:
+def test_there_is_no_address_without_a_web_interface() -> None:
     with taddons.context() as context:
         assert web_address(context.master) == ""

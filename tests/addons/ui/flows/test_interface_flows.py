@@ -1,4 +1,4 @@
-"""The hub's own requests in mitmproxy's list: their begin and end, and no secrets."""
+"""The hub's own requests in mitmproxy's flow list: their start and end, without secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVER = "https://a:6443"
 
 
 def shown() -> tuple[RequestRecords, list[http.HTTPFlow], list[http.HTTPFlow]]:
-    """Records with the flows that were added, and those that were updated."""
+    """Return records, with the lists of added and of updated flows."""
     records = RequestRecords()
     added: list[http.HTTPFlow] = []
     updated: list[http.HTTPFlow] = []
@@ -30,7 +30,7 @@ def shown() -> tuple[RequestRecords, list[http.HTTPFlow], list[http.HTTPFlow]]:
     return records, added, updated
 
 
-def test_a_request_is_a_flow_from_its_beginning() -> None:
+def test_a_request_is_a_flow_from_its_start() -> None:
     records, added, updated = shown()
     record = RequestRecord("GET", "/api/v1/pods?token=t", SERVER, CredentialSource.HUB)
     records.begin(record)
@@ -46,7 +46,7 @@ def test_a_request_is_a_flow_from_its_beginning() -> None:
 
 
 @pytest.mark.parametrize(("failure", "message"), [("refused", "refused"), ("", "left before an answer came")])
-def test_a_request_without_an_answer_has_the_failure(failure: str, message: str) -> None:
+def test_a_failed_request_shows_the_failure(failure: str, message: str) -> None:
     records, _, updated = shown()
     record = RequestRecord("GET", "/livez", SERVER, CredentialSource.HUB, failure=failure)
     records.begin(record)
@@ -55,7 +55,7 @@ def test_a_request_without_an_answer_has_the_failure(failure: str, message: str)
     assert updated[0].error.msg == message
 
 
-def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:
+def test_a_flow_is_saved_in_its_final_state(tmp_path: Path) -> None:
     save, file = Save(), tmp_path / "flows"
     with taddons.context(save) as context:
         write = save_when_over(context.master)
@@ -87,6 +87,6 @@ def test_mitmdump_prints_the_end_of_a_watch(by_client: bool, who: str) -> None:
     assert printed.getvalue() == f"kube-proxy: the watch of {flow.request.path} has ended, by {who}\n"
 
 
-def test_where_mitmproxy_saves_nothing_there_is_nothing_to_do() -> None:
+def test_nothing_is_done_if_mitmproxy_saves_no_flows() -> None:
     with taddons.context() as context:
         save_when_over(context.master)(tflow.tflow())

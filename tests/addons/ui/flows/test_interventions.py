@@ -1,4 +1,4 @@
-"""The replays that run and the edits that are accepted. The hub never filters one request and sends another."""
+"""The allowed replays and edits. The hub never filters one request and sends another."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ DOES_NOT: dict[str, tuple[Edit, str]] = {
 
 @pytest.mark.parametrize("kind", [RouteKind.RELAY, RouteKind.CACHED_RELAY])
 @pytest.mark.parametrize("what", [*HOLDS, *DOES_NOT])
-def test_an_edit_of_a_relay(kind: RouteKind, what: str) -> None:
+def test_an_edit_of_a_relayed_request_is_allowed_if_its_route_stays(kind: RouteKind, what: str) -> None:
     request = tflow.tflow().request
     before = Snapshot.of(request)
     edit, why = DOES_NOT.get(what) or (HOLDS[what], None)
@@ -130,5 +130,5 @@ def test_an_edit_of_a_request_that_the_hub_answers_is_rejected(
         (None, False),
     ],
 )
-def test_answers_that_may_be_edited(context: RequestContext | None, *, may: bool) -> None:
+def test_only_relayed_responses_may_be_edited(context: RequestContext | None, *, may: bool) -> None:
     assert may_edit_answer(context) is may

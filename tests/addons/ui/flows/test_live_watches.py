@@ -1,4 +1,4 @@
-"""Events of an open watch become messages of its flow: decoded, bounded, with the cloud's event beside them."""
+"""Events of an open watch become messages of its flow: decoded, bounded, and with the cloud's event beside them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support import recorded
 
 JSON = codec_for(Encoding.JSON)
-messages()  # an interface has read the schemas when it shows a watch
+messages()  # an interface has loaded the schemas before it shows a watch
 
 
 class Shown:
-    """A flow whose interface counts its notifications."""
+    """A flow, with the number of notifications to its interface."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ def event(number: int, size: int = 0) -> bytes:
 
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_each_event_is_shown_as_it_is_sent(encoding: Encoding) -> None:
-    """The event may come in any pieces; the hub passes on exactly the bytes that came."""
+    """The event may be split anywhere; the hub passes on exactly the received bytes."""
     body = recorded.body("services.initial", encoding)
     frames = codec_for(encoding).frames().feed(body)
     shown = Shown(encoding)
@@ -98,7 +98,7 @@ async def test_each_event_is_shown_as_it_is_sent(encoding: Encoding) -> None:
     assert all(not each.from_client and each.is_text for each in shown.messages)
 
 
-async def test_the_last_events_stay_and_those_that_do_not_are_counted() -> None:
+async def test_the_last_events_stay_and_evicted_ones_are_counted() -> None:
     shown = Shown()
     count = MAX_EVENTS + 150
     shown.watch(b"".join(map(event, range(1, count + 1))))
@@ -120,7 +120,7 @@ async def test_a_long_event_is_abbreviated() -> None:
 
 
 async def test_the_messages_of_one_watch_are_bounded() -> None:
-    """Long events make less than MAX_EVENTS of them."""
+    """With long events, less than MAX_EVENTS of them stay."""
     shown = Shown()
     count = 2 * MAX_WATCH // MAX_EVENT
     shown.watch(b"".join(event(number, MAX_EVENT - 1_000) for number in range(1, count + 1)))
@@ -139,7 +139,7 @@ async def test_the_messages_of_all_watches_are_bounded() -> None:
     assert shown.total.taken == MAX_ALL
 
 
-async def test_an_unreadable_watch_ends_its_display_and_not_the_stream(
+async def test_a_malformed_event_ends_the_display_and_not_the_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = Shown()

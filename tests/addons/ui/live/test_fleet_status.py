@@ -1,4 +1,4 @@
-"""A hub's status reports to the fleet, and their times."""
+"""A hub's status reports to the fleet, and when they are sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 
 
-class Heard(Offline):
+class RecordedReports(Offline):
     def __init__(self, folder: Path) -> None:
         self.reported: list[HubStatus] = []
         self.tables = OfflineTables.at(folder / "cache")
@@ -49,7 +49,7 @@ async def test_the_fleet_status_names_the_lender_of_a_borrowed_uplink(parts: Hub
     assert fleet_status(hub).via == "node n2"
 
 
-async def test_copies_that_do_not_follow_are_stale(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_copies_without_a_running_watch_are_stale(parts: HubWorld, cloud: ScriptableCloud) -> None:
     hub = parts.running_hub()
     cloud.faults.add(Refuse(500), times=None)
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES))
@@ -60,7 +60,7 @@ async def test_copies_that_do_not_follow_are_stale(parts: HubWorld, cloud: Scrip
 @pytest.mark.looptime
 async def test_a_rolled_back_hub_reports_the_reason(parts: HubWorld, tmp_path: Path) -> None:
     write_rollback(tmp_path, "hub:3: the hub has ended\n" + "x" * 9999)
-    heard = Heard(tmp_path)
+    heard = RecordedReports(tmp_path)
     hub = replace(parts.running_hub(state_dir=tmp_path), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await until(lambda: heard.reported)
@@ -73,7 +73,7 @@ async def test_a_rolled_back_hub_reports_the_reason(parts: HubWorld, tmp_path: P
 async def test_a_change_of_the_link_is_reported_at_once_and_bytes_after_an_interval(
     parts: HubWorld, tmp_path: Path
 ) -> None:
-    heard = Heard(tmp_path)
+    heard = RecordedReports(tmp_path)
     hub = replace(parts.running_hub(), offline=heard)
     task = asyncio.create_task(tell_fleet(hub))
     await asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""The line of one request: its target, its outcome, and never a credential."""
+"""The observation of a request: its target and outcome, and never a credential."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BACKED = Route(RouteKind.CACHED_RELAY, "a single object, not filtered")
 HIDES = Served(filters=(Tally("discardcloudservice", 0, 0, 1, ("load-balancer",)),))
 
 
-class Here(Answerer):
+class SilentAnswerer(Answerer):
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         return None
 
@@ -51,7 +51,7 @@ def seen(
     flow = tflow.tflow(req=tutils.treq(path=target.encode()), resp=tutils.tresp(status_code=status))
     context = request_context(target)
     context.route, context.served = route, served or Served()
-    context.answerer = None if cloud else Here()
+    context.answerer = None if cloud else SilentAnswerer()
     begin(flow, context)
     if cloud:
         link = UpstreamManager(Cloud([], "priority"), NO_CREDENTIALS)
@@ -154,7 +154,7 @@ def test_observations_are_logged_and_printed_as_configured(
 
 
 def test_a_relayed_watch_ended_by_the_hub_has_the_reason() -> None:
-    """The ended watch was reported as a failure with 502."""
+    """It was once reported as a failure with 502."""
     made = seen(RELAY, cloud=True, served=Served(ended="the rules changed"))
     assert (made.verdict, made.status, made.reason) == ("relayed", 200, "ended: the rules changed")
     assert line(made).endswith("ended: the rules changed")

@@ -1,4 +1,4 @@
-"""The pages without an end: lines for people who look, and flows for one that is attached."""
+"""Endless responses: observation lines for users, and flows for an attached process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_a_follower_gets_new_lines_and_followers_are_bounded(
     pages: AdminClient, hub: RunningHub
 ) -> None:
     async def some(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """Up to the first line that is not empty."""
+        """Return the data up to the first line that is not empty."""
         async for each in answer.content:
             if each.strip():
                 yield each
@@ -105,7 +105,7 @@ async def page(hub: RunningHub, request: pytest.FixtureRequest) -> AsyncIterator
 FILTER = tnetstring.dumps({"filter": "~all"})
 
 
-async def test_the_attached_process_alone_decides(page: Page) -> None:
+async def test_only_the_attached_process_may_decide_about_flows(page: Page) -> None:
     assert await page.post(FILTER) == 409, "nobody is attached"
     feed, _ = page.attachments.attach()
     assert await page.post(FILTER, "of-another") == 409
@@ -115,7 +115,7 @@ async def test_the_attached_process_alone_decides(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", [False], indirect=True)
-async def test_without_permission_no_flow_is_held(page: Page) -> None:
+async def test_no_flow_is_intercepted_without_permission(page: Page) -> None:
     feed, _ = page.attachments.attach()
     assert await page.post(FILTER) == 403
     page.attachments.detach(feed)

@@ -1,4 +1,4 @@
-"""The sections of the page: reports and forms as HTML."""
+"""The sections of the status page: reports and forms as HTML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def parts_with_service(parts: HubWorld, cloud: ScriptableCloud) -> HubWorl
     return parts
 
 
-async def test_each_part_of_the_page_is_made(parts_with_service: HubWorld) -> None:
+async def test_each_section_of_the_page_is_rendered(parts_with_service: HubWorld) -> None:
     hub = parts_with_service.running_hub({"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
     hub.records.traffic.began("<i>", "services", is_error=False, is_watch=False).totals.sent += 5
     hub.records.log.lines.append("a <line>")
@@ -41,7 +41,7 @@ async def test_each_part_of_the_page_is_made(parts_with_service: HubWorld) -> No
     assert not any("<i>" in html or "<line>" in html or "bad<" in html for html in found.values())
 
 
-async def test_an_outage_is_seen_at_once(parts: HubWorld) -> None:
+async def test_an_outage_is_shown_at_the_top(parts: HubWorld) -> None:
     hub = parts.running_hub()
     hub.cloud.servers[0].has_answered = True
     hub.cloud.servers[0].failed("[Errno 113] no route to <host>")
@@ -55,22 +55,20 @@ async def test_an_outage_is_seen_at_once(parts: HubWorld) -> None:
 async def test_a_cloud_that_was_never_reached_is_shown_in_red(parts: HubWorld) -> None:
     hub = parts.running_hub()
     cloud = hub.cloud.servers[0]
-    cloud.heard = 1.0  # it takes the connection, and closes it
+    cloud.heard = 1.0  # accept the connection, and close it
     cloud.failed("[Errno 104] Connect call failed ('127.0.0.1', 6443)")
     found = sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)
     assert '<p class="big bad">Never reached the cloud for 0s' in found["state"]
     assert ": Connection reset by peer" in found["state"]
 
 
-async def test_the_log_is_for_the_operator(parts: HubWorld) -> None:
+async def test_the_log_is_shown_to_the_operator_only(parts: HubWorld) -> None:
     hub = parts.running_hub()
     hub.records.log.lines.append("a line")
     assert "a line" not in sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=False)["log"]
 
 
-async def test_a_pool_that_shares_is_shown_to_people(
-    parts: HubWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_sharing_pool_is_shown(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     leader = {
         "node": "n2",
         "server": "https://n2:10269",
@@ -101,7 +99,9 @@ async def test_a_pool_that_shares_is_shown_to_people(
     )
 
 
-async def test_there_are_lists_to_choose_from(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_explain_form_has_choices_of_components_and_objects(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     form = explain_form(hub, {"resource": "services", "component": "seen"})
     for choice in (
         "<option selected>seen<",
@@ -140,13 +140,13 @@ async def test_objects_hidden_for_one_reason_are_one_line(
     assert 'class="bad"' not in html, "it is hidden as meant"
 
 
-async def test_nothing_that_was_asked_becomes_markup(hub: RunningHub) -> None:
+async def test_query_parameters_are_escaped(hub: RunningHub) -> None:
     query = {"component": "<i>", "resource": "<i>", "object": "<i>/<i>", "verb": "<i>"}
     assert "<i>" not in explain_form(hub, query)
     assert "<i>" not in await explained(hub, ReportQueue(), query)
 
 
-async def test_the_rules_as_a_person_edits_them(hub: RunningHub) -> None:
+async def test_the_rules_form_has_the_current_configmap(hub: RunningHub) -> None:
     assert rules_text(hub) == ""
     store = Store()
     fill(store, [config_map({"endpoints": "x, y", "cache_agents": "*"})], 5)
@@ -154,7 +154,7 @@ async def test_the_rules_as_a_person_edits_them(hub: RunningHub) -> None:
     assert yaml.safe_load(rules_text(hub)) == {"endpoints": "x, y", "cache_agents": "*"}
 
 
-async def test_a_trial(hub: RunningHub) -> None:
+async def test_a_rule_trial_is_rendered(hub: RunningHub) -> None:
     edit = b"{discardcloudservice: 'chosen, seen, <i>, later', cache_agents: z}"
     html = await tried(hub, ReportQueue(), edit)
     assert "1 object and 0 endpoints would be lost" in html

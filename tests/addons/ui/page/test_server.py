@@ -1,4 +1,4 @@
-"""The page over HTTP: its document, files, events and trials."""
+"""The status page over HTTP: its document, files, events and rule trials."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.addons.support.admin_client import AdminClient
 
 
 async def shown(pages: AdminClient, path: str) -> tuple[int, str, str]:
-    """Code, media type and text; every answer has the page's policy."""
+    """Return code, media type and text; check that the response has the page's policy."""
     async with pages.session.get(pages.url + path) as answer:
         assert answer.headers["Content-Security-Policy"] == POLICY
         return answer.status, answer.content_type, await answer.text()
 
 
-async def test_a_document_that_can_be_read_without_script(pages: AdminClient) -> None:
+async def test_the_page_is_readable_without_scripts(pages: AdminClient) -> None:
     code, media_type, html = await shown(pages, "/?component=chosen&resource=services")
     assert (code, media_type) == (200, "text/html")
     for phrase in ("Online for", "/api/v1/services", "discardcloudservice", "LoadBalancer"):
@@ -34,7 +34,7 @@ async def test_a_document_that_can_be_read_without_script(pages: AdminClient) ->
 
 
 @pytest.mark.parametrize(("name", "media_type"), [("page.css", "text/css"), ("page.js", "text/javascript")])
-async def test_its_files(pages: AdminClient, name: str, media_type: str) -> None:
+async def test_the_files_of_the_page_are_served(pages: AdminClient, name: str, media_type: str) -> None:
     code, found, text = await shown(pages, f"/{name}")
     assert (code, found) == (200, media_type)
     assert text
@@ -60,7 +60,7 @@ async def test_the_page_streams_its_changed_sections(
         assert stream.content.at_eof(), "the end of the hub ends the stream"
 
 
-async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
+async def test_open_pages_are_bounded_and_a_disconnect_is_no_error(
     pages: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = metrics.ADMIN_REFUSED.labels("listener")._value.get()
@@ -82,13 +82,13 @@ async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
     ("given", "phrase"),
     [(b"discardcloudservice: seen\n", "1 object "), (b"a: [", "not valid YAML"), (b"<i>: x", "&lt;i&gt;")],
 )
-async def test_a_trial(pages: AdminClient, given: bytes, phrase: str) -> None:
+async def test_a_rule_trial_is_posted(pages: AdminClient, given: bytes, phrase: str) -> None:
     code, html = await pages.ask("/try", given)
     assert (code, phrase in html) == (200, True)
     assert "<i>" not in html
 
 
-async def test_another_site_gets_nothing(pages: AdminClient) -> None:
+async def test_requests_from_another_site_are_refused(pages: AdminClient) -> None:
     evil = {"Origin": "https://evil.example"}
     for method, path in (("POST", "/try"), ("GET", "/"), ("GET", "/events")):
         async with pages.session.request(method, pages.url + path, headers=evil) as answer:

@@ -1,4 +1,4 @@
-"""Rates and the last hours on the page, and how values become HTML."""
+"""Rates and the last hours on the status page, and how values become HTML."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.addons.support.hub_world import HubWorld
 
 
 class Hours:
-    """A timeline whose minutes pass by `pass_on`."""
+    """A timeline whose minutes pass with `pass_on`."""
 
     def __init__(self, parts: HubWorld) -> None:
         self.hub: RunningHub = parts.running_hub()
-        # The link has been there for long.
+        # The link has been up for a long time.
         self.hub.records.link.since -= datetime.timedelta(hours=9)
         self.now = 60_000_000.0
         self.timeline = Timeline(self.hub, lambda: self.now)
@@ -31,7 +31,7 @@ class Hours:
             self.timeline.tick()
 
 
-async def test_before_the_first_minute_is_over_there_are_no_bars(parts: HubWorld) -> None:
+async def test_there_are_no_bars_before_the_end_of_the_first_minute(parts: HubWorld) -> None:
     assert "<svg" not in Hours(parts).timeline.html()
 
 
@@ -49,7 +49,7 @@ async def test_a_bar_shows_bytes_requests_and_minutes_without_the_cloud(parts: H
     assert "The last 9 min: 4 minutes without the cloud, 2.0 KiB over the link, 1 request." in html
 
 
-async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: HubWorld) -> None:
+async def test_an_outage_within_a_minute_is_shown(parts: HubWorld) -> None:
     hours = Hours(parts)
     hours.pass_on()
     hours.hub.records.link.changed()
@@ -64,7 +64,7 @@ async def test_the_timeline_retains_its_last_hours(parts: HubWorld) -> None:
     assert hours.timeline.html().count("<g>") == BARS
 
 
-def test_a_rate_is_of_the_time_since_the_last_look() -> None:
+def test_a_rate_covers_the_time_since_the_last_sample() -> None:
     times = [0.0]
     traffic = ComponentTraffic()
     rates = Rates(traffic, lambda: times[0])
@@ -88,11 +88,11 @@ SAFE = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;"
 @pytest.mark.parametrize(
     ("value", "said"), [(EVIL, SAFE), (None, NOTHING), ([], NOTHING), (["a", "<"], "a, &lt;"), (0, "0")]
 )
-def test_text(value: object, said: str) -> None:
+def test_values_are_rendered_as_escaped_text(value: object, said: str) -> None:
     assert text(value) == said
 
 
-def test_nothing_becomes_markup_anywhere() -> None:
+def test_values_are_escaped_in_every_element() -> None:
     made = [
         table([{"a": EVIL}], ((EVIL, lambda row: row["a"]),), lambda _: EVIL),
         options([EVIL], EVIL, EVIL),
@@ -103,14 +103,14 @@ def test_nothing_becomes_markup_anywhere() -> None:
         assert "alert" in html
 
 
-def test_a_cell_names_its_column_and_an_empty_table_shows_none() -> None:
+def test_a_cell_names_its_column_and_an_empty_table_shows_a_note() -> None:
     html = table([{"a": 1}], (("count", lambda row: row["a"]),), lambda _: "bad")
     assert '<td data-label="count" class="number">1</td>' in html
     assert '<tr class="bad">' in html
     assert "none" in table([], ())
 
 
-def test_the_choice_is_there_though_it_is_not_in_the_list() -> None:
+def test_the_selected_value_is_added_if_it_is_not_a_choice() -> None:
     html = options(["a", "b", "a"], "c", "choose")
     assert (
         html
@@ -122,13 +122,13 @@ def test_the_choice_is_there_though_it_is_not_in_the_list() -> None:
     ("values", "is_number"),
     [([1, 20], True), (["812 B", "1.5 MiB"], True), (["4s", "2h5m", "-"], True), ([1, "one"], False)],
 )
-def test_numbers_stand_at_the_right(values: list[object], is_number: bool) -> None:
+def test_numbers_are_right_aligned(values: list[object], is_number: bool) -> None:
     rows: list[Row] = [{"a": each} for each in values]
     html = table(rows, (("a", lambda row: row["a"]),))
     assert html.count('class="number"') == (len(values) + 1 if is_number else 0)
 
 
-def test_a_column_without_a_value_is_not_there() -> None:
+def test_a_column_without_values_is_omitted() -> None:
     rows: list[Row] = [{"a": "x", "b": "", "c": "-"}, {"a": "y", "b": [], "c": None}]
     columns: list[Column] = [
         ("a", lambda row: row["a"]),

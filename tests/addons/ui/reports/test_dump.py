@@ -46,7 +46,7 @@ def documents(text: str) -> list[dict[str, Any]]:
         ("elsewhere", "", "", set()),
     ],
 )
-async def test_a_dump_has_the_copy_or_the_objects_of_a_component(
+async def test_a_dump_has_the_copy_or_the_objects_sent_to_a_component(
     hub: RunningHub, namespace: str, name: str, component: str, names: set[str]
 ) -> None:
     found = documents(await dump(hub, "services", namespace, name, component))
@@ -60,7 +60,7 @@ async def test_a_dump_has_the_copy_or_the_objects_of_a_component(
         ("lb", "chosen", "no services of this name, or hides it from chosen: see `edgehub explain`"),
     ],
 )
-async def test_an_object_that_is_not_there_is_an_error(
+async def test_a_dump_of_a_missing_object_is_an_error(
     hub: RunningHub, name: str, component: str, why: str
 ) -> None:
     with pytest.raises(StatusError) as refused:
@@ -68,14 +68,14 @@ async def test_an_object_that_is_not_there_is_an_error(
     assert (refused.value.code, refused.value.message.endswith(why)) == (404, True)
 
 
-async def test_an_unknown_component_is_reported_with_the_nearest(hub: RunningHub) -> None:
+async def test_an_unknown_component_is_reported_with_a_suggestion(hub: RunningHub) -> None:
     text = await dump(hub, "services", "", "", "chsen")
     assert text.startswith("# no rule names the component 'chsen', and it has no view: is it 'chosen'?\n")
     assert {each["metadata"]["name"] for each in documents(text)} == {"web", "lb"}
 
 
 @pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF])
-async def test_a_secret_has_no_values(
+async def test_a_dumped_secret_has_no_values(
     hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud, encoding: Encoding
 ) -> None:
     cloud.store.create(SECRET)
@@ -117,7 +117,7 @@ async def test_the_support_archive_has_its_files_with_mode_0600(parts: HubWorld)
     assert {each.mode for each in members} == {0o600}
 
 
-async def test_no_token_is_in_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_the_support_archive_has_no_token(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
     cloud.store.create(secret(k="djE="))
     await parts.names("/api/v1/namespaces/default/secrets?resourceVersion=0", caller=POD)

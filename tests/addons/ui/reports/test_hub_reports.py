@@ -41,7 +41,7 @@ from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
 
 
-async def test_a_source_a_view_and_a_watch(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_sources_views_and_watches_are_reported(parts: HubWorld, cloud: ScriptableCloud) -> None:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     hub = parts.running_hub({"filter_discardcloudservice": "chosen/services"})
@@ -60,7 +60,7 @@ async def test_a_source_a_view_and_a_watch(parts: HubWorld, cloud: ScriptableClo
     assert sources(hub)[0]["views"] == 1
 
 
-async def test_a_refused_source_reports_its_next_try(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_refused_source_reports_its_next_retry(parts: HubWorld, cloud: ScriptableCloud) -> None:
     hub = parts.running_hub()
     cloud.faults.add(Refuse(403, "Forbidden", "no right"), times=99, when=matching(resource="services"))
     code, _ = await parts.ask(f"{SERVICES}?resourceVersion=0")
@@ -81,7 +81,9 @@ async def test_a_refused_source_reports_its_next_try(parts: HubWorld, cloud: Scr
         ("relay r:1", True, "relay r:1"),
     ],
 )
-async def test_from_where_a_source_reads(parts: HubWorld, name: str, is_relay: bool, message: str) -> None:
+async def test_a_source_reports_the_server_it_reads_from(
+    parts: HubWorld, name: str, is_relay: bool, message: str
+) -> None:
     await parts.source(SERVICES_TYPE)
     (source,) = parts.sources
     selector = LeaderSelector(
@@ -133,7 +135,7 @@ async def test_each_filter_counts_its_own_outcomes(parts: HubWorld, cloud: Scrip
     assert shown["nodeportisolation"].items() >= {"kept": 1, "changed": 0, "hidden": 0}.items()
 
 
-async def test_filters_that_are_not_the_hubs_are_named(parts: HubWorld, tmp_path: Path) -> None:
+async def test_plugin_filters_are_named(parts: HubWorld, tmp_path: Path) -> None:
     hub = parts.running_hub({})
     assert rules(hub)["filterModules"] == {"filters": [], "problem": ""}
     write(tmp_path / "acme.py", text_of("web"))
@@ -165,14 +167,16 @@ async def test_the_status_has_node_cloud_rules_and_sources(parts: HubWorld, clou
     assert (found["journal"], found["closedListeners"]) == (0, [])
 
 
-async def test_an_outage(parts: HubWorld) -> None:
+async def test_an_outage_is_reported(parts: HubWorld) -> None:
     hub = parts.running_hub()
     hub.cloud.servers[0].failed("no route")
     assert status(hub)["cloud"]["up"] is False
     assert servers(hub) == [{"server": "https://a:6443", "condition": "down", "reason": "no route"}]
 
 
-async def test_the_pool_is_the_options_or_the_labels(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_the_reported_pool_is_the_options_or_the_labels(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     cloud.store.create(
         node("n1") | {"metadata": {"name": "n1", "labels": {"apps.openyurt.io/nodepool": "p1"}}}
     )
@@ -182,7 +186,7 @@ async def test_the_pool_is_the_options_or_the_labels(parts: HubWorld, cloud: Scr
     assert status(parts.running_hub(pool="p2"))["pool"] == "p2"
 
 
-async def test_bytes_from_copies_are_those_of_components_alone(parts: HubWorld) -> None:
+async def test_bytes_from_copies_include_components_only(parts: HubWorld) -> None:
     hub = parts.running_hub()
     for component in ("kubelet", "edgehub"):
         totals = hub.records.traffic.began(component, "", is_error=False, is_watch=False).totals
@@ -202,7 +206,7 @@ async def test_bytes_from_copies_are_those_of_components_alone(parts: HubWorld) 
         ("127.0.0.1", 0, ""),
     ],
 )
-async def test_where_processes_of_the_node_reach_the_hub(
+async def test_the_status_has_the_url_of_the_plain_port(
     parts: HubWorld, listen: str, port: int, url: str
 ) -> None:
     hub = parts.running_hub()
@@ -248,5 +252,5 @@ async def test_pending_and_dropped_entries_of_the_journal_are_reported(
     assert dropped["event", "no room"] >= 3
 
 
-async def test_a_hub_that_keeps_nothing(parts: HubWorld) -> None:
+async def test_a_hub_without_a_journal_reports_an_empty_one(parts: HubWorld) -> None:
     assert journal(parts.running_hub()).items() >= {"waiting": 0, "events": 0, "statuses": []}.items()

@@ -1,4 +1,4 @@
-"""The report `rules try`: which texts the hub reads as rules, and what an edit would change, without changing it."""
+"""The report `rules try`: which texts are parsed as rules, and what an edit would change, without applying it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ON_NODE = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
 @pytest.fixture
 async def hub(parts: HubWorld, cloud: ScriptableCloud) -> RunningHub:
-    """Three components have read Services: two see both, and one does not see the load balancer."""
+    """A hub with three components that have listed Services: two get both, one does not get the load balancer."""
     cloud.store.create(service("web", annotations=ON_NODE))
     cloud.store.create(cloud_service("lb"))
     cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
@@ -56,7 +56,7 @@ async def test_a_rule_trial_reports_gained_objects(hub: RunningHub) -> None:
     assert not any(trial["lost"].values())
 
 
-async def test_nothing_is_applied(hub: RunningHub, parts: HubWorld) -> None:
+async def test_a_rule_trial_applies_nothing(hub: RunningHub, parts: HubWorld) -> None:
     before = [
         (key, each.view, each.filters) for source in parts.sources for key, each in source.views.items()
     ]
@@ -67,7 +67,7 @@ async def test_nothing_is_applied(hub: RunningHub, parts: HubWorld) -> None:
     assert await parts.names(f"{SERVICES}?resourceVersion=0", "cached") == ["lb", "web"]
 
 
-async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: HubWorld) -> None:
+async def test_lost_endpoints_of_a_slice_are_reported(hub: RunningHub, parts: HubWorld) -> None:
     await parts.source(SLICES_TYPE)
     hub.records.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
     await parts.inputs_known()
@@ -82,7 +82,7 @@ async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: H
 async def test_the_reported_reasons_are_bounded(
     hub: RunningHub, parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """Each endpoint that goes has a reason of its own."""
+    """Each lost endpoint has its own reason."""
     nodes = ["n1", *(f"far-{number}" for number in range(MAX_REASONS + 3))]
     cloud.store.create(endpoint_slice("web-2", nodes))
     await parts.source(SLICES_TYPE)
@@ -94,7 +94,7 @@ async def test_the_reported_reasons_are_bounded(
     assert len(changed["default/web-2"]["reasons"]) == MAX_REASONS
 
 
-async def test_problems_names_that_never_asked_and_the_cache(hub: RunningHub) -> None:
+async def test_a_rule_trial_reports_problems_unknown_components_and_cache_changes(hub: RunningHub) -> None:
     trial = await try_rules(hub, {"masterservice": "newcomer, a:b", "cache_agents": "other, -kubelet"})
     assert [each["text"] for each in trial["problems"]] == ["a:b"]
     assert {"component": "newcomer", "before": [], "after": ["masterservice"]} in trial["unseen"]
@@ -117,7 +117,7 @@ async def test_a_rule_trial_beyond_its_deadline_is_incomplete(
     assert trial["complete"] is False
 
 
-async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
+async def test_a_rule_trial_names_resources_without_a_copy(hub: RunningHub) -> None:
     hub.records.traffic.began("reader", "endpoints", is_error=False, is_watch=False)
     trial = await try_rules(hub, {**IN_FORCE, "endpoints": "reader"})
     found = row(trial, "reader")
@@ -126,14 +126,14 @@ async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
     assert "not tried, for the hub has no copy of what they read: reader endpoints" in trial_text(trial)
 
 
-async def test_a_component_that_has_not_read_what_an_edit_filters_is_named(hub: RunningHub) -> None:
-    """The component has read only Services."""
+async def test_a_component_that_has_not_read_the_filtered_resource_is_named(hub: RunningHub) -> None:
+    """The component has listed only Services."""
     hub.records.traffic.began("reader", "services", is_error=False, is_watch=False)
     trial = await try_rules(hub, {**IN_FORCE, "endpoints": "reader"})
     assert {"component": "reader", "before": [], "after": ["endpoints"]} in trial["unseen"]
 
 
-async def test_where_no_component_has_asked_for_anything_nothing_is_tried(parts: HubWorld) -> None:
+async def test_a_rule_trial_without_clients_evaluates_nothing(parts: HubWorld) -> None:
     hub = parts.running_hub(IN_FORCE)
     trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "envoy"})
     assert (trial["components"], trial["untried"]) == ([], ["envoy"])
@@ -158,7 +158,7 @@ MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yurt-hub-cfg}\n"
         ("# nothing\n", None),
     ],
 )
-def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None:
+def test_a_rule_trial_accepts_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None:
     assert read_rules(text.encode(), OWN) == data
 
 

@@ -1,4 +1,4 @@
-"""Reports as a terminal shows them."""
+"""Reports as terminal text."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tests.cloud.scriptable import ScriptableCloud
         ({"up": False, "reached": False}, *(0, "Never reached the cloud for 5s, since the start of the hub")),
     ],
 )
-def test_the_link(cloud: dict[str, Any], waits: int, said: str) -> None:
+def test_the_link_is_described_in_one_line(cloud: dict[str, Any], waits: int, said: str) -> None:
     usual = {"up": True, "seconds": 5, "reached": True, "via": "", "uplink": ""}
     report = {"cloud": {**usual, **cloud}, "journal": waits, "drill": {"link": "online"}}
     assert link(report) == said
     assert link(report | {"drill": {"link": "slow"}}) == f"DRILL, {said}"
 
 
-def test_a_table() -> None:
+def test_a_table_has_aligned_columns() -> None:
     rows: list[dict[str, Any]] = [{"a": "long words", "b": []}, {"a": "", "b": [1, 2]}]
     assert table(rows, (("a", lambda row: row["a"]), ("b", lambda row: row["b"]))) == (
         "A           B\nlong words  -\n-           1,2\n"
@@ -74,12 +74,12 @@ def test_each_report_has_a_text(reports: dict[str, Any], name: str, phrase: str)
 @pytest.mark.parametrize(
     ("count", "phrase"), [(1, "1 write waits: 1 status, 1 event"), (2, "2 writes wait: 1 status, 2 events")]
 )
-def test_one_write_waits_and_two_wait(count: int, phrase: str) -> None:
+def test_the_number_of_pending_writes_is_singular_or_plural(count: int, phrase: str) -> None:
     report = {"waiting": count, "statuses": ["/a"], "events": count, "replayed": [], "dropped": []}
     assert TEXTS["journal"](report).startswith(phrase)
 
 
-def test_a_trial(reports: dict[str, Any]) -> None:
+def test_a_rule_trial_is_printed(reports: dict[str, Any]) -> None:
     text = trial_text(reports["try"])
     assert "chosen get/list/watch services" not in text
     assert "discardcloudservice becomes no filter" in text

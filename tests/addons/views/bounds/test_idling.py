@@ -1,4 +1,4 @@
-"""Sources that no client reads: their traffic is at most the size of a list, and has the lowest priority."""
+"""Sources without clients: their traffic is at most the size of a list, and has the lowest priority."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_config_maps(parts: HubWorld) -> list[Source]:
 
 
 async def closed_watches(parts: HubWorld, count: int = WATCHES) -> list[Source]:
-    """Sources of so many selectors, whose clients have left."""
+    """Open sources of this many selectors, whose clients have disconnected."""
     for number in range(count):
         target = f"{CONFIG_MAPS}?watch=true&resourceVersion=0&labelSelector=!x{number}"
         async with parts.watch(target):
@@ -49,7 +49,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_unread_events_are_bounded_by_the_size_of_a_list(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """50 closed watches, each under a selector, brought 45 objects of 0.9 MB fifty times."""
+    """50 closed watches with different selectors once received 45 objects of 0.9 MB fifty times."""
     bound = metrics.BOUNDS_REACHED.labels("events that nobody reads")
     before = value_of(bound)
     made = await closed_watches(parts)
@@ -61,7 +61,9 @@ async def test_unread_events_are_bounded_by_the_size_of_a_list(
     assert len(await parts.names(f"{CONFIG_MAPS}?resourceVersion=0&labelSelector=!x0")) == 4
 
 
-async def test_a_source_with_a_large_list_is_worth_it(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_source_with_a_large_list_continues_to_read_events(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     for number in range(4):
         cloud.store.create(config_map(number))
     (made,) = await closed_watches(parts, 1)
@@ -73,7 +75,9 @@ async def test_a_source_with_a_large_list_is_worth_it(parts: HubWorld, cloud: Sc
     await until(lambda: made.is_closed)
 
 
-async def test_a_source_with_a_client_reads_on(parts: HubWorld, cloud: ScriptableCloud) -> None:
+async def test_a_source_with_a_client_continues_to_read_events(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
     target = f"{CONFIG_MAPS}?watch=true&resourceVersion=0&labelSelector=!x"
     async with parts.watch(target) as watch:
         for number in range(4):
@@ -86,7 +90,7 @@ async def test_a_source_with_a_client_reads_on(parts: HubWorld, cloud: Scriptabl
 
 
 async def test_events_awaited_by_a_client_are_applied_first(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """A source reads on once nothing is relayed, or once a client comes."""
+    """A source without clients continues once nothing is relayed, or once a client connects."""
     now = 1000.0
     parts.sources.idling._clock = parts.sources.idling.relayed_at = lambda: now
     (made,) = await closed_watches(parts, 1)
@@ -103,7 +107,7 @@ async def test_events_awaited_by_a_client_are_applied_first(parts: HubWorld, clo
 async def test_events_count_in_the_quota_and_close_the_source_that_grew_most(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source that has grown most goes. Its client comes back, and is relayed."""
+    """The source that grew most is closed; its client retries and is relayed."""
     monkeypatch.setattr(sources, "SUMMED", 1)
     async with AsyncExitStack() as stack:
         cloud.store.create(config_map(0))

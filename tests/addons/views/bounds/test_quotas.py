@@ -1,4 +1,4 @@
-"""Quotas of one token: a bounded number of sources, views, bytes and copies; the rest is relayed."""
+"""Quotas of one token: a bounded number of sources, views, bytes and copies; other requests are relayed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def secret(namespace: str, name: str = "s", size: int = 0) -> dict[str, Any]:
     return obj("Secret", name, namespace, data={"key": "eA==" * (size // 4)})
 
 
-def beyond(quota: str) -> float:
+def refused_by(quota: str) -> float:
     return value_of(metrics.BEYOND_QUOTA.labels(quota))
 
 
@@ -55,17 +55,17 @@ def of_tokens(parts: HubWorld) -> int:
 async def test_invented_namespaces_are_relayed_beyond_a_number_of_sources(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """300 invented namespaces once opened 299 watches of the cloud."""
-    before = beyond("sources")
+    """300 invented namespaces once opened 299 watches at the cloud."""
+    before = refused_by("sources")
     for number in range(quotas.MAX_SOURCES + 20):
         cloud.store.create(secret(f"n{number}"))
         assert await parts.names(SECRETS.format(f"n{number}"), caller=POD) == ["s"]
     assert of_tokens(parts) == quotas.MAX_SOURCES
-    assert beyond("sources") == before + 20
+    assert refused_by("sources") == before + 20
     assert (await parts.ask(SECRETS.format("n0")))[0] == 200, "the node has a quota of its own"
 
 
-async def test_a_watch_beyond_the_quota_is_the_clouds(
+async def test_a_watch_beyond_the_quota_is_relayed(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
@@ -78,7 +78,7 @@ async def test_a_watch_beyond_the_quota_is_the_clouds(
     assert of_tokens(parts) == 0
 
 
-async def test_forms_are_asked_of_the_cloud_as_the_client_asked(
+async def test_a_relayed_read_has_the_clients_accepted_forms(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
@@ -92,13 +92,13 @@ async def test_selectors_are_relayed_beyond_a_number_of_views(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     cloud.store.create(service("web"))
-    before = beyond("views")
+    before = refused_by("views")
     for number in range(quotas.MAX_VIEWS + 5):
         target = f"{SERVICES}?resourceVersion=0&labelSelector=!x{number}"
         assert await parts.names(target, caller=POD) == ["web"]
     assert sum(view.user == "" for source in parts.sources for view in source.views.values()) == 0
     assert sum(len(source.views) for source in parts.sources) == quotas.MAX_VIEWS
-    assert beyond("views") == before + 5
+    assert refused_by("views") == before + 5
 
 
 async def test_the_nodes_own_sources_and_views_are_bounded(
@@ -106,14 +106,14 @@ async def test_the_nodes_own_sources_and_views_are_bounded(
 ) -> None:
     cloud.store.create(service("web"))
     monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 1)
-    views, sources = beyond("views"), beyond("sources")
+    views, sources = refused_by("views"), refused_by("sources")
     for _ in range(2):
         assert await parts.names(f"{SERVICES}?resourceVersion=0") == ["web"]
     assert await parts.names(f"{SERVICES}?resourceVersion=0&labelSelector=!x") == ["web"]
-    assert (beyond("views") - views, beyond("sources") - sources) == (1, 0)
+    assert (refused_by("views") - views, refused_by("sources") - sources) == (1, 0)
     monkeypatch.setattr(quotas, "MAX_HUB_SOURCES", 1)
     assert (await parts.ask(SECRETS.format("a")))[0] == 200
-    assert (beyond("views") - views, beyond("sources") - sources) == (1, 1)
+    assert (refused_by("views") - views, refused_by("sources") - sources) == (1, 1)
 
 
 async def test_a_filtered_read_beyond_the_quota_is_429_and_not_relayed(
@@ -129,7 +129,7 @@ async def test_a_filtered_read_beyond_the_quota_is_429_and_not_relayed(
 async def test_a_relayed_list_does_not_resume_at_a_version_of_a_filtered_view(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cloud would never send the object that the filter hid."""
+    """The cloud would never send an object that the filter hid."""
     cloud.store.create({**service("web"), "spec": {"type": "LoadBalancer"}})
     rules = {"cache_agents": "reader"}
     parts.set_rules({**rules, "filter_discardcloudservice": "reader/services"})
@@ -144,8 +144,8 @@ async def test_a_relayed_list_does_not_resume_at_a_version_of_a_filtered_view(
     assert [item["metadata"]["name"] for item in shown["items"]] == ["web"]
 
 
-async def test_first_lists_at_once_are_bounded(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """The hub knows the size of a list only when the list is there."""
+async def test_concurrent_first_lists_are_bounded(parts: HubWorld, cloud: ScriptableCloud) -> None:
+    """The size of a list is known only after it has arrived."""
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="secrets"))
     asking = [
         asyncio.create_task(parts.ask(SECRETS.format(f"n{number}"), caller=POD))
@@ -174,7 +174,7 @@ async def test_bytes_of_all_tokens_are_bounded(
 async def test_bytes_of_sources_of_the_node_are_bounded_and_the_least_used_is_closed(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """60 lists of a local process, each under another selector, took 32 MB of memory and 41 MB of disk."""
+    """60 lists by a local process, each with another selector, once took 32 MB of memory and 41 MB of disk."""
     for number in range(8):
         cloud.store.create(secret("a", f"s{number}", 5_000))
     target = f"{SECRETS.format('a')}&labelSelector=!x"
@@ -188,16 +188,16 @@ async def test_bytes_of_sources_of_the_node_are_bounded_and_the_least_used_is_cl
         remaining = {each.list_watch.label_selector for each in parts.sources}
         assert remaining == {"", "!x", "!x1", "!x3"}, "a whole resource stays, and what is watched"
         monkeypatch.setattr(quotas, "MAX_HUB_BYTES", quotas.size_of(watched))
-        before = beyond("bytes")
+        before = refused_by("bytes")
         assert len(await parts.names(f"{target}4")) == 8
-    assert beyond("bytes") == before + 1
+    assert refused_by("bytes") == before + 1
     assert {each.list_watch.label_selector for each in parts.sources} == {"", "!x"}
 
 
 async def test_the_least_used_idle_source_of_the_node_is_closed(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process of the node that lists under ever new selectors left a source for each, which found nothing."""
+    """A process that listed with ever new selectors once left an empty source for each."""
     monkeypatch.setattr(quotas, "MAX_HUB_IDLE", 2)
     target = f"{SECRETS.format('a')}&labelSelector=!x"
     for number in (1, 2, 3, 1, 4, 5):
@@ -208,7 +208,7 @@ async def test_the_least_used_idle_source_of_the_node_is_closed(
 async def test_no_source_is_evicted_while_the_cloud_is_away(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sources in use during an outage came from the disk."""
+    """The sources in use were loaded from disk, and cannot be read again offline."""
     cloud.store.create(secret("a"))
     assert await parts.names(SECRETS.format("a")) == ["s"]
     (remaining,) = [each for each in parts.sources if each.list_watch.namespace]
@@ -230,10 +230,10 @@ async def test_a_source_of_the_hub_itself_is_never_evicted(
 
 
 @pytest.mark.parametrize(("caller", "bound"), [(POD, "MAX_HISTORIES"), (HUB, "MAX_HUB_HISTORIES")])
-async def test_histories_of_views_have_a_bound_together(
+async def test_histories_of_all_views_have_a_common_bound(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, caller: Caller, bound: str
 ) -> None:
-    """16 watches of one token, each under a selector, had the hub keep 16 MiB for each: 83 MB became 346."""
+    """16 watches of one token with different selectors once took 16 MiB each: 83 MB became 346."""
     monkeypatch.setattr("kube.store.change_log.TRIM_DELAY", 0)
     bounded = parts.sources._logs if caller is POD else parts.sources._hub_logs
     assert bounded._max_bytes == getattr(quotas, bound) < 16 * 16 * 2**20
@@ -257,21 +257,21 @@ async def test_histories_of_views_have_a_bound_together(
 async def test_a_list_beyond_the_bound_of_all_lists_is_not_read_further(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token with four selectors once had the hub gather four lists of up to 512 MiB at once."""
+    """A token with four selectors once made the hub read four lists of up to 512 MiB at once."""
     monkeypatch.setattr(quotas, "MAX_HELD", 30_000)
     monkeypatch.setattr(list_pages, "PAGE", 2)
     for number in range(20):
         cloud.store.create(secret("a", f"s{number}", 5_000))
     target = f"{SECRETS.format('a')}&labelSelector=!x"
-    before = beyond("bytes")
+    before = refused_by("bytes")
     assert len(await parts.names(target, caller=POD)) == 20
     paged = cloud.requests.where(lambda each: each.resource == "secrets" and "limit=2" in each.query)
     assert 2 <= len(paged) <= 4
     assert of_tokens(parts) == 0
-    assert beyond("bytes") == before + 1
+    assert refused_by("bytes") == before + 1
 
 
-async def test_sources_that_grow_are_closed_the_largest_first(
+async def test_growing_sources_beyond_the_quota_are_closed_largest_first(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -285,8 +285,8 @@ async def test_sources_that_grow_are_closed_the_largest_first(
     assert [source.list_watch.namespace for source in parts.sources if source.user] == ["b"]
 
 
-async def test_a_refused_token_makes_no_source(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """601 sources of one refused token once went on asking the cloud."""
+async def test_a_refused_token_leaves_no_source(parts: HubWorld, cloud: ScriptableCloud) -> None:
+    """601 sources of one refused token once continued to poll the cloud."""
     cloud.access.allowed["pod"] = lambda _: False
     for number in range(20):
         assert (await parts.ask(SECRETS.format(f"n{number}"), caller=POD))[0] == 403
@@ -305,10 +305,10 @@ async def test_a_source_that_the_cloud_refuses_is_closed_at_the_next_sweep(
     assert of_tokens(parts) == 0
 
 
-async def test_parts_that_the_cloud_refuses_the_node_go_at_the_next_sweep(
+async def test_selected_sources_that_the_cloud_refuses_are_closed_at_the_next_sweep(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
-    """Lists under selectors that a process of the node invents left a source each, up to 4,096."""
+    """A local process that lists with invented selectors once left a source for each, up to 4,096."""
     cloud.faults.add(Refuse(403), times=None, when=matching(resource="secrets"))
     before = set(parts.sources)
     for number in range(3):
@@ -343,7 +343,7 @@ async def test_copies_on_disk_are_bounded(
 async def test_an_evicted_source_is_not_remembered_as_refused_by_the_cloud(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A client that came back to it was told that the cloud had forbidden the list."""
+    """A client that returned to it once got a 403, although the cloud permitted the list."""
     copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
     await copies.open()
     parts.sources._copies = copies

@@ -1,4 +1,4 @@
-"""A list and a watch as Tables of a kind whose columns only the cloud knows, on a scriptable cloud."""
+"""Lists and watches as Tables of a kind whose columns only the cloud knows, on a scriptable cloud."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def widget(name: str, version: int, tier: str = "gold") -> Json:
 
 
 class Printer:
-    """A cloud that prints what it has."""
+    """A cloud that renders its objects as Tables."""
 
     def __init__(self, *objects: Json) -> None:
         self.objects = {each["metadata"]["name"]: each for each in objects}
@@ -60,7 +60,7 @@ class Written(ClientStream):
         self.text = b""
 
     async def begin(self, headers: Mapping[str, str]) -> None:
-        """The head says nothing of Tables."""
+        """Check that the head does not mention Tables."""
 
     async def write(self, data: bytes) -> None:
         self.text += data
@@ -87,7 +87,7 @@ def event(event_type: str, obj: Json) -> bytes:
     return write_json({"type": event_type, "object": obj}) + b"\n"
 
 
-async def test_a_changed_object_is_printed_again_and_a_deleted_one_with_its_last_cells() -> None:
+async def test_a_changed_object_gets_new_cells_and_a_deleted_one_its_last_cells() -> None:
     cloud, written = Printer(widget("a", 1)), Written()
     table = printed(cloud)
     await table.learn(1)
@@ -106,7 +106,7 @@ async def test_a_changed_object_is_printed_again_and_a_deleted_one_with_its_last
     assert not table._cells.has(widget("a", 2)), "nothing is kept of what is gone"
 
 
-async def test_a_bookmark_is_a_table_and_an_error_is_none() -> None:
+async def test_a_bookmark_is_a_table_and_an_error_is_not() -> None:
     table, written = printed(Printer()), Written()
     await table.learn(1)
     stream = table.stream(written, *TYPE)
@@ -119,7 +119,7 @@ async def test_a_bookmark_is_a_table_and_an_error_is_none() -> None:
 
 
 @pytest.mark.parametrize("is_known_to_be_away", [True, False])
-async def test_without_a_cloud_there_are_name_and_age(is_known_to_be_away: bool) -> None:
+async def test_without_a_cloud_the_columns_are_name_and_age(is_known_to_be_away: bool) -> None:
     cloud, written = Printer(widget("a", 1)), Written()
     cloud.is_up = False
     read = parse_read(parse_request("GET", f"{WIDGETS}?watch=true"), TABLE)
