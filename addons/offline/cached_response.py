@@ -22,6 +22,7 @@ from kube.requests.resource_versions import parse_version
 from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
+from kube.wire.negotiation import METADATA_KINDS, TABLE_KIND
 from kube.wire.protobuf_codec import MAGIC, delimited, read_varint
 
 MAX_CACHED = 4 * 1024 * 1024
@@ -41,6 +42,8 @@ they make no separate entry.
 CACHED_HEADERS = ("content-type", "content-encoding", "etag", "vary")
 NON_OBJECT_KINDS = frozenset({"TokenRequest", "SubjectAccessReview", "Status", ""})
 """Kinds that no write of an object changes; "" stands for a document without a kind."""
+NO_OBJECTS = METADATA_KINDS | {TABLE_KIND, "Status"}
+"""Kinds of answers about an object that do not have all of it."""
 DISCOVERY_KINDS = ("API", "APIGroup", "APIVersions", "APIResource")
 HEAD = 64 * 1024
 """Bytes that suffice for the metadata of a list: a continue token has some hundred."""
@@ -127,6 +130,14 @@ class CachedResponse(NamedTuple):
             return self.single().decode().version
         except (ValueError, LookupError):
             return 0
+
+    @property
+    def has_object(self) -> bool:
+        """Whether the body is a complete object: no Table, nor metadata alone."""
+        try:
+            return self.single().kind not in NO_OBJECTS
+        except (ValueError, LookupError):
+            return False
 
     def pages(self) -> Iterator[ListPage[bytes]]:
         """Decode the pages of a list; ValueError if one is no list of objects, or all together exceed MAX_LIST."""

@@ -210,6 +210,12 @@ class CachedResponses:
                     found.append(answer)
         return found
 
+    async def newest_object(self, key: ResponseKey) -> CachedResponse | None:
+        """Return the newest of the answers to a GET, in any form, that have the complete object; None without one."""
+        stored = [await self.get(key), *await self.in_other_forms(key)]
+        objects = [each for each in stored if each is not None and each.has_object]
+        return max(objects, key=CachedResponse.version, default=None)
+
     async def _get(self, name: str) -> CachedResponse | None:
         disk = self._access.disk
         self._use(name)

@@ -15,8 +15,8 @@ from functools import partial
 from typing import NamedTuple
 
 from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.accepted.newest_forms import NO_OBJECTS, NewestForm, bring_to
-from addons.offline.cached_response import CachedResponse
+from addons.offline.accepted.newest_forms import NewestForm, bring_to
+from addons.offline.cached_response import NO_OBJECTS, CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form, partial_list
@@ -102,9 +102,9 @@ class OfflineReads:
         if read is None:
             return cached_answer(answer)
         if read.verb == "get":
-            if answer is None:
-                others = await self._answers.in_other_forms(request.key(identity.user))
-                answer = next((other for other in others if other.version()), None)
+            newest = await self._answers.newest_object(request.key(identity.user))
+            if newest is not None and (answer is None or 0 < answer.version() < newest.version()):
+                answer = newest
             return await self._object(identity, read, answer)
         return await self._list(identity, request, read, answer)
 

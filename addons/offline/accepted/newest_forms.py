@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from addons.offline.cached_response import CachedResponse, unpacked
+from addons.offline.cached_response import NO_OBJECTS, CachedResponse, unpacked
 from addons.requests.object_read import ObjectRead
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
@@ -22,12 +22,11 @@ from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
-from kube.wire.negotiation import METADATA_KIND, METADATA_KINDS, TABLE_KIND
+from kube.wire.negotiation import METADATA_KIND
 
 FULL_OBJECT_SUBRESOURCES = frozenset({"", "status", "finalize", "approval", "ephemeralcontainers", "resize"})
 """Subresources whose writes are answered with the object."""
 PARTIAL = ("meta.k8s.io/v1", METADATA_KIND)
-NO_OBJECTS = METADATA_KINDS | {TABLE_KIND, "Status"}
 
 
 class NewestForm(NamedTuple):

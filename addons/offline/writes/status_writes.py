@@ -141,15 +141,10 @@ class StatusWrites:
         """
         items = await self._objects.find(HUB_IDENTITY, request.info)
         copies = [(item.version, ObjectCopy(_encoded(item), item.store)) for item in items]
-        key = request.read_key("")
-        others = await self._answers.in_other_forms(key)
-        for answer in (await self._answers.get(key), *others):
-            if answer is None or (copies and copies[-1][1].store is None):
-                continue  # one form of the cached object is enough: the others become it
-            # It may be a Table, or metadata only.
-            with contextlib.suppress(ValueError, LookupError):
-                single = answer.single()
-                copies.append((single.decode().version, ObjectCopy(single)))
+        # The other forms of the cached object become its newest one.
+        answer = await self._answers.newest_object(request.read_key(""))
+        if answer is not None:
+            copies.append((answer.version(), ObjectCopy(answer.single())))
         newest_first = [copy for _, copy in sorted(copies, key=lambda copy: copy[0], reverse=True)]
         # In a thread: each older copy is changed like the newest.
         return await asyncio.to_thread(self._fitting, newest_first, request)

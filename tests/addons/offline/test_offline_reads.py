@@ -23,7 +23,7 @@ from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
 from tests.addons.support.exchange import Exchange
-from tests.addons.support.offline_parts import JSON, QueuedAnswers, asked, read
+from tests.addons.support.offline_parts import JSON, PROTOBUF, QueuedAnswers, asked, read
 from tests.addons.support.offline_world import OfflineWorld, open_world
 from tests.addons.support.samples import fill, raw, read_of, service
 from tests.addons.support.unfiltered import unfiltered
@@ -170,6 +170,38 @@ async def test_a_list_is_in_the_order_of_its_keys(node: Node) -> None:
     found = await node.names("/api/v1/pods")
     assert isinstance(found, dict)
     assert list(found) == ["y", "c", "z", "x"]
+
+
+AS_TABLE, AS_METADATA = (
+    f"{JSON};as={kind};v=v1;g=meta.k8s.io" for kind in ("Table", "PartialObjectMetadata")
+)
+PARTIAL = {
+    "kind": "PartialObjectMetadata",
+    "apiVersion": "meta.k8s.io/v1",
+    "metadata": pod("p", 8)["metadata"],
+}
+ONE_ROW = {**listed(8, {"cells": ["p"], "object": PARTIAL}, kind="Table"), "apiVersion": "meta.k8s.io/v1"}
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF, AS_TABLE, AS_METADATA])
+async def test_a_stored_answer_is_given_in_no_form_that_lacks_the_object(its: Node, accept: str) -> None:
+    """After `kubectl get` a JSON client got a Table, or an object of metadata alone."""
+    its.keep(f"{TARGET}/p", PARTIAL, accept=AS_METADATA)
+    its.keep(f"{TARGET}/p", ONE_ROW, accept=AS_TABLE)
+    found = await its.get(f"{TARGET}/p", accept)
+    expected = {AS_TABLE: ONE_ROW, AS_METADATA: PARTIAL}
+    assert found == expected.get(accept)
+
+
+@pytest.mark.parametrize("newer", [JSON, PROTOBUF])
+async def test_the_newest_form_of_a_stored_answer_answers(its: Node, newer: str) -> None:
+    """Each client got the object as it was at the last request in its own form."""
+    for accept in (JSON, PROTOBUF):
+        its.keep(f"{TARGET}/p", pod("p", 9 if accept == newer else 4), accept=accept)
+    for accept in (JSON, PROTOBUF, AS_METADATA, AS_TABLE):
+        found = await its.get(f"{TARGET}/p", accept)
+        assert isinstance(found, dict)
+        assert found["metadata"]["resourceVersion"] == "9"
 
 
 async def test_a_copy_on_disk_is_used_if_newer_than_a_running_source(tmp_path: Path) -> None:

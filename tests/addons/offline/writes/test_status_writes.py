@@ -215,6 +215,21 @@ async def test_a_write_to_an_object_known_from_a_cached_response_is_merged_into_
     assert [each["status"] for each in before["status"]["conditions"]] == ["True"]
 
 
+async def test_a_table_of_the_object_does_not_hide_the_object_itself(world: World) -> None:
+    """After `kubectl describe node`, a status in the other encoding was 503."""
+    row = {"cells": ["n1"], "object": node_tree(7)}
+    table = {
+        "apiVersion": "meta.k8s.io/v1",
+        "kind": "Table",
+        "metadata": {"resourceVersion": "7"},
+        "rows": [row],
+    }
+    world.keep(NODE, table, accept=f"{JSON};as=Table;v=v1;g=meta.k8s.io")
+    world.keep(NODE, node_tree(7), accept=PROTOBUF)
+    answer = await world.patch(reports(Ready="False"), accept=JSON)
+    assert conditions(answered(answer)) == {"Ready": "False"}
+
+
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [
