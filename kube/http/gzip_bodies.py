@@ -16,8 +16,8 @@ MAX_UNPACKED = 256 * 1024 * 1024
 IN_LOOP = 256 * 1024
 """The most bytes of a body that the event loop decompresses itself, in about a millisecond. A thread does longer
 ones."""
-UNCOUNTED = 4 * 1024 * 1024
-"""The largest limit, in bytes, for which a body is decompressed without counting its size first."""
+UNCOUNTED = 8 * 1024 * 1024
+"""Bytes up to which a body is decompressed without counting its size first."""
 PIECE = 64 * 1024
 """Bytes that are decompressed at once; in a stream, other tasks run between pieces. The events in a piece cost a few
 milliseconds."""
@@ -47,12 +47,20 @@ async def unpack(packed: bytes, limit: int) -> bytes:
 def unpack_up_to(packed: bytes, limit: int) -> bytes:
     """Decompress a body. BodyTooLarge beyond `limit` bytes, EOFError if truncated, zlib.error for other data.
 
-    A long body is decompressed twice, first only to count its size: a body of 0.8 MB took 288 MB before it exceeded
-    the limit.
+    A body over UNCOUNTED bytes is decompressed again, first only to count its size: a body of 0.8 MB took 288 MB
+    before it exceeded the limit.
     """
-    if limit > UNCOUNTED:
-        for _ in _pieces(packed, limit):
-            pass
+    try:
+        return _joined(packed, min(limit, UNCOUNTED))
+    except BodyTooLarge:
+        if limit <= UNCOUNTED:
+            raise
+    for _ in _pieces(packed, limit):
+        pass
+    return _joined(packed, limit)
+
+
+def _joined(packed: bytes, limit: int) -> bytes:
     # The buffer grows in place: joining pieces would double the memory. `with` frees it, even where a kept error
     # (`kube.reflector.reflector.Reflector.error`) holds this frame.
     with io.BytesIO() as unpacked:

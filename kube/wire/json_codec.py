@@ -253,27 +253,29 @@ def _with_types[T](
     alone = write_json(head)
     before = alone[:-1] + b","
     for item in items:
-        raw = bytes(item) if is_line else on_one_line(bytes(item))
-        if len(raw) > MAX_FRAME:
+        text = memoryview(item if is_line else on_one_line(bytes(item)))
+        if len(text) > MAX_FRAME:
             raise ValueError(f"an item of a list is over the limit of {MAX_FRAME} bytes")
-        type_, peek = _described_item(raw)
+        type_, peek = _described_item(text)
         if type_.api_version is type_.kind is msgspec.UNSET and head:
-            raw = before + raw[1:] if len(raw) > len(b"{}") else alone
+            raw = b"".join((before, text[1:])) if len(text) > len(b"{}") else alone
         elif msgspec.UNSET in (type_.api_version, type_.kind):
             if not head:
                 raise ValueError(_OTHERWISE)
-            raw = write_json(head | parse_object(raw))
+            raw = write_json(head | parse_object(text))
+        else:
+            raw = bytes(text)
         yield form(raw), peek
 
 
-def _described_item(raw: bytes) -> tuple[ItemType, ObjectPeek | None]:
+def _described_item(text: memoryview) -> tuple[ItemType, ObjectPeek | None]:
     """Decode the type and the peek of an item; None if only `Codec.peek`, which handles more cases, can make the
     peek."""
     try:
-        item = _DESCRIBED_ITEM.decode(raw)
+        item = _DESCRIBED_ITEM.decode(text)
         return item, item.metadata.peek if item.metadata is not None else None
     except ValueError:
-        return _ITEM_TYPE.decode(raw), None
+        return _ITEM_TYPE.decode(text), None
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[msgspec.Raw], int]]:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.http.gzip_bodies import IN_LOOP, PIECE, unpack, unpack_stream, unpack_up_to
+from kube.http.gzip_bodies import IN_LOOP, PIECE, UNCOUNTED, unpack, unpack_stream, unpack_up_to
 from kube.http.session import BodyTooLarge
 from tests.support.cpu_time import own_seconds
 
@@ -52,7 +52,7 @@ async def test_an_incomplete_gzip_body_is_an_error(packed: bytes, error: type[Ex
         await unpack(packed, MANY)
 
 
-@pytest.mark.parametrize("size", [0, 10, IN_LOOP, IN_LOOP + 1, 3 * IN_LOOP])
+@pytest.mark.parametrize("size", [0, 10, IN_LOOP, IN_LOOP + 1, 3 * IN_LOOP, UNCOUNTED, UNCOUNTED + 1])
 async def test_a_gzip_body_is_unpacked_completely_by_each_method(size: int) -> None:
     body = os.urandom(size // 2) + bytes(size - size // 2)
     assert await unpack(gzip.compress(body), MANY) == body
@@ -70,12 +70,12 @@ BOMB = gzip.compress(bytes(48 * 1024 * 1024), 9)
 
 
 @pytest.mark.parametrize("bomb", [BOMB, BOMB + gzip.compress(b"small")], ids=["one member", "whose end lies"])
-def test_a_bomb_takes_no_memory_before_it_is_dropped(bomb: bytes) -> None:
+def test_a_bomb_takes_little_memory_before_it_is_dropped(bomb: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BodyTooLarge):
             unpack_up_to(bomb, 32 * 1024 * 1024)
-        assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
+        assert tracemalloc.get_traced_memory()[1] < 1.25 * UNCOUNTED
     finally:
         tracemalloc.stop()
 
