@@ -128,8 +128,9 @@ class Projection:
 
     @property
     def is_evaluated(self) -> bool:
-        """True if the chain has evaluated every object with the current inputs."""
-        return not self._unevaluated and not self._stale
+        """True if the chain has evaluated all objects with the current inputs. While one lacks an input, the rest of a
+        list waits, since its objects would lack the same."""
+        return not self._stale and (not self._unevaluated or bool(self._pending))
 
     @property
     def filtered(self) -> bool:
@@ -171,10 +172,11 @@ class Projection:
 
         Listeners are not notified of the objects of a list, because no client has a state yet.
         """
-        for item in self._slice_of(self._unevaluated):
-            self._evaluate(item, None)
-        if self._stale and not self._unevaluated:
+        if self._stale:
             self._refresh_some()
+        else:
+            for item in self._slice_of(self._unevaluated):
+                self._evaluate(item, None)
         self._note_complete()
 
     def _note_complete(self) -> None:

@@ -82,9 +82,8 @@ def test_a_chain_keeps_changes_and_hides() -> None:
 
 def test_each_transition_of_an_object_through_a_chain_is_notified() -> None:
     """From kept, hidden and changed to each of them; what stays hidden is no step."""
-    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     store = filled(10, Toy("x"))
-    projection, steps = project(store, inputs)
+    projection, steps = project(store, {INPUT: "drop", OTHER: "10.9.9.9"})
     for version, reads in enumerate(("i", "i", "j", "j", "", "j", "i", ""), 11):
         tell(store, "MODIFIED", Toy("x", version=version, reads=reads))
     assert steps.notified == [
@@ -101,10 +100,9 @@ def test_each_transition_of_an_object_through_a_chain_is_notified() -> None:
 
 
 def test_reasons_are_known_while_filters_change_or_hide_an_object() -> None:
-    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     toys = Toy("kept"), Toy("hidden", reads="i"), Toy("changed", reads="j")
     store = filled(10, *toys)
-    projection, _ = project(store, inputs)
+    projection, _ = project(store, {INPUT: "drop", OTHER: "10.9.9.9"})
     assert projection.why(("a", "kept")) == ()
     assert projection.why(("a", "hidden")) == (("toy", "hidden"),)
     assert projection.reasons == {(("toy", "hidden"),): 1, (("toy", "changed"),): 1}
@@ -114,29 +112,28 @@ def test_reasons_are_known_while_filters_change_or_hide_an_object() -> None:
 
 
 def test_a_hidden_object_is_deleted_in_its_shown_state_at_the_new_version() -> None:
-    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     store = filled(10, Toy("x", reads="j"))
-    _, steps = project(store, inputs)
+    _, steps = project(store, {INPUT: "drop", OTHER: "10.9.9.9"})
     tell(store, "MODIFIED", Toy("x", version=11, reads="i"))
     last = steps.steps[0].last
-    assert last is not None
-    assert (address(last), last.version) == ("10.9.9.9", 11)
+    assert (address(last), last and last.version) == ("10.9.9.9", 11)
 
 
 def test_a_deleted_object_is_sent_in_its_last_filtered_state() -> None:
-    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     store = filled(10, Toy("x", reads="j"), Toy("y"), Toy("hidden", reads="i"))
-    _, steps = project(store, inputs)
+    _, steps = project(store, {INPUT: "drop", OTHER: "10.9.9.9"})
     tell(store, "DELETED", Toy("x", version=11, app="last", reads="j"))
     tell(store, "DELETED", Toy("y", version=12, app="last", reads="i"))
     tell(store, "DELETED", Toy("hidden", version=13, reads="i"))
     assert [step.key[1] for step in steps.steps] == ["x", "y"]
     first, second = steps.steps[0].last, steps.steps[1].last
-    assert first is not None
-    assert (address(first), first.version, first.labels) == ("10.9.9.9", 11, {"app": "last"})
+    assert (address(first), first and first.version, first and first.labels) == (
+        "10.9.9.9",
+        11,
+        {"app": "last"},
+    )
     # The last state of y would have been hidden: it goes as it was shown.
-    assert second is not None
-    assert (address(second), second.version, second.labels) == ("10.0.0.1", 12, {})
+    assert (address(second), second and second.version, second and second.labels) == ("10.0.0.1", 12, {})
 
 
 def test_an_input_costs_the_objects_that_read_it_and_notifies_visible_differences() -> None:
@@ -215,8 +212,7 @@ def test_an_object_that_is_deleted_while_its_input_is_not_known_is_not_shown_unj
     tell(store, "DELETED", Toy("x", version=11, reads="i", address="10.6.6.6"))
     assert not projection.is_pending
     last = steps.steps[-1].last
-    assert last is not None
-    assert (address(last), last.version) == ("10.9.9.9", 11)
+    assert (address(last), last and last.version) == ("10.9.9.9", 11)
 
 
 def test_a_restart_evaluates_everything_again() -> None:
@@ -234,16 +230,14 @@ def test_a_restart_evaluates_everything_again() -> None:
 
 
 def test_the_first_list_is_judged_when_the_projection_was_there_before_it() -> None:
-    inputs: dict[InputKey, str] = {INPUT: "drop"}
     store = Store()
-    projection, _ = project(store, inputs)
+    projection, _ = project(store, {INPUT: "drop"})
     fill(store, 20, Toy("x", reads="i"), Toy("y"))
     assert shown(projection) == {"y": "10.0.0.1"}
 
 
 def test_a_projection_is_in_use_while_it_has_listeners_and_silent_once_closed() -> None:
-    store = filled(10)
-    projection, steps = project(store, None)
+    projection, steps = project(store := filled(10), None)
     assert projection.in_use
     projection.forget(steps)
     assert not projection.in_use
@@ -254,8 +248,7 @@ def test_a_projection_is_in_use_while_it_has_listeners_and_silent_once_closed() 
 
 
 def test_a_bookmark_of_the_cloud_is_no_change() -> None:
-    store = filled(10)
-    _, steps = project(store, {})
+    _, steps = project(store := filled(10), {})
     store.advance(20)
     assert steps.notified == []
 
@@ -314,23 +307,32 @@ def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projec
         return project(store, inputs)
 
 
+def progress(projection: Projection) -> tuple[int, bool, int]:
+    return projection.evaluations, projection.is_pending, len(shown(projection))
+
+
+LONG = [Toy(f"t{number}", reads="i") for number in range(EVALUATED_AT_ONCE * 2 + 1)]
+
+
 def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> None:
-    store = filled(10, *(Toy(f"t{number}", reads="i") for number in range(EVALUATED_AT_ONCE * 2 + 1)))
-    projection, steps = project(store, {INPUT: "keep"})
+    projection, steps = project(filled(10, *LONG), {INPUT: "keep"})
     for judged in (EVALUATED_AT_ONCE, 2 * EVALUATED_AT_ONCE):
-        assert (projection.evaluations, projection.is_pending, len(shown(projection))) == (
-            judged,
-            True,
-            judged,
-        )
+        assert progress(projection) == (judged, True, judged)
         projection.evaluate_some()
-    assert (projection.is_evaluated, projection.is_pending, len(shown(projection))) == (
-        True,
-        False,
-        len(store),
-    )
+    assert (projection.is_evaluated, progress(projection)) == (True, (len(LONG), False, len(LONG)))
     projection.evaluate_some()
-    assert (projection.evaluations, steps.notified) == (len(store), [])
+    assert (projection.evaluations, steps.notified) == (len(LONG), [])
+
+
+def test_the_rest_of_a_list_waits_for_an_input_that_its_first_slice_lacks() -> None:
+    inputs: dict[InputKey, str] = {}
+    projection, _ = project(filled(10, *LONG), inputs)
+    judge_rest(projection)
+    assert progress(projection) == (EVALUATED_AT_ONCE, True, 0)
+    inputs[INPUT] = "keep"
+    projection.inputs_changed([INPUT])
+    judge_rest(projection)
+    assert progress(projection) == (EVALUATED_AT_ONCE + len(LONG), False, len(LONG))
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATED_AT_ONCE), (BYTES_AT_ONCE // 2, 2)])
