@@ -34,7 +34,7 @@ from addons.settings import Settings
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.source import NotedOf, Source
-from addons.views.sources import Sources
+from addons.views.sources import CloudReads, Sources
 from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
 
@@ -82,12 +82,12 @@ def make_parts(
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings), open_source, changed)
     given = tables.issued_versions() if tables is not None else IssuedVersions(is_new=False)
     sources = Sources(
-        clients.of,
+        CloudReads(clients.of, lambda: cloud.servers.is_up) if is_edge else CloudReads(clients.of),
         Filtering(partial(chain_of, inputs), rules.current, given),
         settings.idle,
         tables.copies if tables is not None else None,
-        (lambda: cloud.servers.is_up) if is_edge else (lambda: True),
         noted,
+        tables.running if tables is not None else None,
     )
     if settings.mode == "edge":
         inputs.input(InputKind.OWN_NODE)  # whether it is there at all

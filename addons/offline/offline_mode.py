@@ -57,7 +57,6 @@ class Offline:
         inputs: FilterInputs,
     ) -> None:
         self.tables = tables
-        tables.accepted.start(sources)
         own, servers = cloud.clients.hub, cloud.servers
         objects = OfflineReads(sources, tables.answers, tables.accepted, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, tables.answers, tables.journal, own)

@@ -15,6 +15,7 @@ from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.offline_leases import OfflineLeases
 from addons.rules.issued_versions import IssuedVersions
 from addons.views.known_callers import KnownCallers
+from addons.views.sources import RunningSources
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.schemas.published import messages
@@ -27,7 +28,9 @@ class OfflineTables:
         self.copies, self.access = copies, copies.access
         self.answers = CachedResponses(self.access)
         self.copies.on_restore.append(self.answers.forget_all)
-        self.accepted = AcceptedWrites(self.access, self.answers, self.copies)
+        self.running: RunningSources = {}
+        """The sources that read from the copies; empty until the tables are open."""
+        self.accepted = AcceptedWrites(self.access, self.answers, self.copies, self.running.values())
         self.journal = Journal(self.access)
         self._edit = VersionCache(self.copies)
         self._callers = CallerCache(self.access)

@@ -110,6 +110,10 @@ class LeaderSelector:
             return None
         return PeerReader(source.list_watch.type, source.client, self, lambda: source.store.newest_given)
 
+    def attach_reader(self, source: Source) -> None:
+        """Make a new source read through the pool, if the pool can share it."""
+        source.reflector.upstream = self.reader_of(source)
+
     def update(
         self,
         role: Role,

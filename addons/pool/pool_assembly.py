@@ -89,7 +89,7 @@ def join_pool(
     selector = LeaderSelector(own, peers, shared, lambda: cloud.is_up, relays=settings.relays)
     rules.listen(selector.share)
     rules.listen(facts.moved.notify)
-    sources.upstream_of = selector.reader_of
+    sources.on_new.append(selector.attach_reader)
     reports = neighbours = None
     if settings.mode == "edge" and is_pool:
         reports, stores = PodReportServer(inputs.reports[settings.node]), partial(endpoint_stores, sources)

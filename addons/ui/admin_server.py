@@ -8,7 +8,7 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from email.utils import formatdate
 
 from mitmproxy import connection
@@ -60,22 +60,19 @@ class AdminServer:
         self._asked, self._routes = asked, routes
         self._since: dict[ClientConnection, float] = {}
         """Monotonic time since when each connection has been idle."""
-        self._server: asyncio.Server | None = None
-        self._sweep: asyncio.Task[None] | None = None
+        self._made = ExitStack()
 
     async def start(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Accepted(self), sock=listening)
-        self._sweep = background(self._close_idle(), "idle clients of the admin port")
+        server = await loop.create_server(lambda: _Accepted(self), sock=listening)
+        self._made.callback(server.close)
+        self._made.callback(background(self._close_idle(), "idle clients of the admin port").cancel)
 
     def close(self) -> None:
         """Close the listener, idle connections and streams; other running requests are completed."""
         self._asked.closed.set()
         self._close_waiting_since(time.monotonic())
-        if self._server is not None:
-            self._server.close()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        self._made.close()
 
     def speak(self, transport: asyncio.BaseTransport) -> None:
         """Serve an accepted connection."""

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from addons.requests.clients import TokenClients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -35,7 +36,6 @@ from addons.views.source import HeldVersions, NotedOf, Source
 from kube.bounds import reached
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.upstream import Upstream
 from kube.requests.request_info import ResourceType
 from kube.store.change_log import Logs
 from kube.store.projection import InputKey
@@ -51,27 +51,40 @@ SWEEP_INTERVAL = 10.0
 """Seconds between checks for sources and views that no client uses."""
 
 
+type RunningSources = dict[tuple[str, ListWatch], Source]
+"""The sources that run, by user and list-watch."""
+
+
+class CloudReads(NamedTuple):
+    """How sources read from the cloud."""
+
+    client_of: Callable[[CloudIdentity], Client]
+    is_up: Callable[[], bool] = lambda: True
+    """Returns whether the cloud is reachable."""
+
+
 class Sources:
     """All sources, by identity and list-watch."""
 
     def __init__(
         self,
-        client_of: Callable[[CloudIdentity], Client],
+        cloud: CloudReads,
         filtering: Filtering,
         idle: float,
         copies: SourceCopies | None = None,
-        is_up: Callable[[], bool] = lambda: True,
         noted: NotedOf = lambda *_: None,
+        running: RunningSources | None = None,
     ) -> None:
-        """`is_up` returns whether the cloud is reachable. `noted` is called for each new view."""
-        self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
-        """Returns the upstream of a new source; None stands for the source's own client, to the cloud."""
+        """`noted` is called for each new view. `running`, empty, becomes the sources of this object, for readers that
+        are made before it."""
+        self.on_new: list[Callable[[Source], None]] = []
+        """Called with each new source before it reads from the cloud, for example to read elsewhere."""
         self.on_restore: list[Callable[[str], None]] = []
         """Called with each resource of which clients may hold a version from before the cloud was restored."""
         self.noted = noted
-        self._is_up = is_up
+        self._is_up = cloud.is_up
         self._copies = copies
-        self._client_of = client_of
+        self._client_of = cloud.client_of
         self.filtering = filtering
         self._rules, self._given = filtering.rules, filtering.given
         self._last_incompatible: dict[ResourceType, int] = {}
@@ -81,7 +94,7 @@ class Sources:
         self._restored = -RESTORE_TIME
         """When a restore of the cloud was last detected, in monotonic seconds."""
         self._idle = idle
-        self._sources: dict[tuple[str, ListWatch], Source] = {}
+        self._sources = running if running is not None else {}
         self._clients: dict[str, TokenClients] = {}
         """The clients of the users with sources."""
         self.idling = Idling(self._drop, self._grew, time.monotonic)
@@ -244,7 +257,8 @@ class Sources:
         made.bound = self._logs if made.user else self._hub_logs
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.paced = partial(self.idling.pace, made)
-        made.reflector.upstream = self.upstream_of(made)
+        for tell in self.on_new:
+            tell(made)
         return made
 
     def _newest_given(self, type_: ResourceType) -> int:

@@ -173,7 +173,7 @@ class Hub:
             lambda: self.upstream.is_up,
             clock,
         )
-        parts.sources.upstream_of = self.selector.reader_of
+        parts.sources.on_new.append(self.selector.attach_reader)
         self.follow(leaders)
         self._serving = PeerServing(
             parts.sources, parts.serving, lambda: True, lambda each: each in FIRST_SCOPE

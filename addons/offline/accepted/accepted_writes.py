@@ -86,14 +86,15 @@ class AcceptedWrites:
         access: DiskAccess,
         answers: CachedResponses,
         copies: DiskCopies,
+        sources: Iterable[Source],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make the record. `clock` is like `time.monotonic`."""
+        """Make the record. `sources` are those that run, at any time. `clock` is like `time.monotonic`."""
         self._access = access
         self._answers = answers
         self._copies = copies
         self._clock = clock
-        self._sources: Iterable[Source] = ()
+        self._sources = sources
         self._forms: OrderedDict[ObjectRef, NewestForm] = OrderedDict()
         self._bytes = 0
         self._looked_at = PRUNE_THRESHOLD
@@ -115,10 +116,6 @@ class AcceptedWrites:
     async def open(self) -> None:
         """Load the rows of an earlier process: a write without an answer makes its object unknown."""
         await self._rows.open(self._take)
-
-    def start(self, sources: Iterable[Source]) -> None:
-        """Set the sources whose copies get accepted writes."""
-        self._sources = sources
 
     # -- a write, from its request to its answer --------------------------------------------------------------------
 
@@ -193,7 +190,7 @@ class AcceptedWrites:
 
     def apply_to_copies(self) -> None:
         """Apply accepted writes to the node's copies: while the cloud is away no event brings them."""
-        for source in self._sources if self._forms else ():
+        for source in list(self._sources) if self._forms else ():
             if source.store.complete:
                 self._lay(source.list_watch, source.store)
 
@@ -221,7 +218,7 @@ class AcceptedWrites:
 
     def _copies_of(self, ref: ObjectRef) -> Iterator[Source | None]:
         """Return the sources that may hold an object, and None for each copy on disk without a running source."""
-        for source in self._sources:
+        for source in list(self._sources):
             if may_hold(source.list_watch, ref):
                 yield source
         for meta in self._copies.idle().values():

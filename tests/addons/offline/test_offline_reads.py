@@ -14,7 +14,7 @@ from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads, _covers, _may_hold, _scope
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.views.sources import Sources
+from addons.views.sources import CloudReads, Sources
 from kube.http.client import Unreachable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
@@ -358,9 +358,9 @@ async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path
             credentials.append(identity.authorization)
             return QueuedAnswers(Unreachable("gone"))
 
-        sources = Sources(client_of, unfiltered(), 300, copies, lambda: False)
+        sources = Sources(CloudReads(client_of, lambda: False), unfiltered(), 300, copies)
         answers = CachedResponses(copies.access)
-        reads = OfflineReads(sources, answers, AcceptedWrites(copies.access, answers, copies), 5)
+        reads = OfflineReads(sources, answers, AcceptedWrites(copies.access, answers, copies, ()), 5)
         target = "/api/v1/namespaces/default/services/web"
         found, hubs = [
             await reads.answer(each, asked("GET", target), read_of(target)) for each in (pod, HUB_IDENTITY)

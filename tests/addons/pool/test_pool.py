@@ -117,7 +117,7 @@ class Hub:
         shown = Credentials(user=User(DataOrFile(b"certificate")))
         own, peers = OwnPeer("a", 10269, credentials=shown), Peers(client, lambda _: 0)
         selector = LeaderSelector(own, peers, SharedSources(parts.sources), lambda: self.is_up)
-        parts.sources.upstream_of = selector.reader_of
+        parts.sources.on_new.append(selector.attach_reader)
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
         self.lent = TunnelServer(
             Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True

@@ -235,7 +235,7 @@ async def test_the_certificate_is_the_operators_or_requested_and_a_relay_announc
         )
         assert isinstance(pool.port.certificate, kind)
         assert (pool.port.announcement is None) is (settings.peer_clients == "nodes")
-        assert parts.sources.upstream_of == pool.selector.reader_of
+        assert pool.selector.attach_reader in parts.sources.on_new
         pool.close()
 
 

@@ -32,7 +32,7 @@ from addons.ui.running_hub import RunningHub
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.source import Source
-from addons.views.sources import Sources
+from addons.views.sources import CloudReads, Sources
 from kube.errors import unavailable
 from kube.http.client import Client, Unreachable
 from kube.http.http1 import Http1Session
@@ -82,7 +82,7 @@ class HubWorld:
             NODE, "", HubAddress(("169.254.2.1",), 10268), self._open, self._inputs_changed
         )
         self.sources = Sources(
-            lambda identity: self._client_of(identity.authorization),
+            CloudReads(lambda identity: self._client_of(identity.authorization)),
             Filtering(
                 partial(chain_of, self.inputs), lambda: self.rules, IssuedVersions(self.edit, self._keep_edit)
             ),

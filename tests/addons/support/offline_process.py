@@ -16,7 +16,7 @@ from addons.offline.offline_mode import Offline
 from addons.offline.offline_tables import OfflineTables
 from addons.settings import parse_settings
 from addons.views.reviews import Reviews
-from addons.views.sources import Sources
+from addons.views.sources import CloudReads, Sources
 from tests.addons.support.offline_parts import FixedClients, QueuedAnswers
 from tests.addons.support.offline_world import never
 from tests.addons.support.unfiltered import unfiltered
@@ -37,7 +37,10 @@ class Process:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
         await self._tables.open()
-        sources = Sources(lambda _: self.own, unfiltered(), 300, self._tables.copies)
+        tables = self._tables
+        sources = Sources(
+            CloudReads(lambda _: self.own), unfiltered(), 300, tables.copies, running=tables.running
+        )
         reviews = Reviews(lambda _: self.own, 3600)
         cloud = CloudAccess(self.cloud, FixedClients(self.own, self.relaying), never)
         inputs = FilterInputs(SETTINGS.node, "", HubAddress((), 0), sources.get_own, sources.inputs_changed)

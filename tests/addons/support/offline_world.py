@@ -28,7 +28,7 @@ from addons.offline.writes.replay import Replay
 from addons.offline.writes.status_writes import StatusWrites
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.views.reviews import Reviews
-from addons.views.sources import Sources
+from addons.views.sources import CloudReads, Sources
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, RawResponse, Unreachable
 from kube.json_type import Json
@@ -67,11 +67,13 @@ class OfflineWorld:
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
         self.copies, access = copies, copies.access
         reader = reader or UnreachableCloud()
-        self.sources = Sources(lambda _: reader, unfiltered(), 300, copies, lambda: self.is_up)
         self.tables = tables = OfflineTables(copies)
+        reads = CloudReads(lambda _: reader, lambda: self.is_up)
+        self.sources = Sources(reads, unfiltered(), 300, copies, running=tables.running)
         self.answers, self.journal = tables.answers, tables.journal
-        self.accepted = tables.accepted = AcceptedWrites(access, self.answers, copies, lambda: self.now)
-        self.accepted.start(self.sources)
+        self.accepted = tables.accepted = AcceptedWrites(
+            access, self.answers, copies, tables.running.values(), lambda: self.now
+        )
         self.reads = OfflineReads(self.sources, self.answers, self.accepted, 0.5)
         self.statuses = StatusWrites("n1", self.reads, self.answers, self.journal, self.cloud)
         self.servers = Cloud([self.health], "priority")
