@@ -184,22 +184,22 @@ ONE_ROW = {**listed(8, {"cells": ["p"], "object": PARTIAL}, kind="Table"), "apiV
 
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF, AS_TABLE, AS_METADATA])
-async def test_a_stored_answer_is_given_in_no_form_that_lacks_the_object(its: Node, accept: str) -> None:
+async def test_a_stored_answer_is_given_in_no_form_that_lacks_the_object(node: Node, accept: str) -> None:
     """After `kubectl get` a JSON client got a Table, or an object of metadata alone."""
-    its.keep(f"{TARGET}/p", PARTIAL, accept=AS_METADATA)
-    its.keep(f"{TARGET}/p", ONE_ROW, accept=AS_TABLE)
-    found = await its.get(f"{TARGET}/p", accept)
+    node.keep(f"{TARGET}/p", PARTIAL, accept=AS_METADATA)
+    node.keep(f"{TARGET}/p", ONE_ROW, accept=AS_TABLE)
+    found = await node.get(f"{TARGET}/p", accept)
     expected = {AS_TABLE: ONE_ROW, AS_METADATA: PARTIAL}
     assert found == expected.get(accept)
 
 
 @pytest.mark.parametrize("newer", [JSON, PROTOBUF])
-async def test_the_newest_form_of_a_stored_answer_answers(its: Node, newer: str) -> None:
+async def test_the_newest_form_of_a_stored_answer_answers(node: Node, newer: str) -> None:
     """Each client got the object as it was at the last request in its own form."""
     for accept in (JSON, PROTOBUF):
-        its.keep(f"{TARGET}/p", pod("p", 9 if accept == newer else 4), accept=accept)
+        node.keep(f"{TARGET}/p", pod("p", 9 if accept == newer else 4), accept=accept)
     for accept in (JSON, PROTOBUF, AS_METADATA, AS_TABLE):
-        found = await its.get(f"{TARGET}/p", accept)
+        found = await node.get(f"{TARGET}/p", accept)
         assert isinstance(found, dict)
         assert found["metadata"]["resourceVersion"] == "9"
 
