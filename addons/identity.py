@@ -12,7 +12,14 @@ from addons.certificates.tls_port_certificate import TlsPortCertificate
 from addons.options import Options
 from addons.pool.peer_admission import Admission
 from addons.proxy.listener_mode import listener_of
-from addons.requests.caller import Caller, CredentialSource, Listener, Peer, caller_of
+from addons.requests.caller import (
+    CALLER_FIELDS,
+    Caller,
+    CredentialSource,
+    Listener,
+    Peer,
+    caller_of,
+)
 from addons.requests.hidden_credentials import headers_of
 from addons.requests.peer_user import peer_user
 from addons.requests.request_context import RequestContext, context_of
@@ -83,7 +90,7 @@ class Identity:
             is_this_node=is_this_node is True,
             is_another=is_this_node is False,
         )
-        context.caller = caller_of(peer, headers_of(flow.request))
+        context.caller = caller_of(peer, headers_of(flow.request, CALLER_FIELDS))
         # The hub's own headers are never taken from the caller.
         _drop(flow.request, (FRONT_PROXY, OWN_HEADERS))
 

@@ -3,6 +3,8 @@ kube-apiserver would."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mitmproxy import http
 
 from addons.proxy.listener_mode import listener_of
@@ -15,6 +17,9 @@ from kube.http.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
 from kube.requests.websocket_offer import offer_of
+
+_parsed = lru_cache(maxsize=128)(parse_request)
+"""`parse_request`, cached, because components repeat most of their requests."""
 
 
 class Resolve:
@@ -46,7 +51,7 @@ class Resolve:
             # Of an absolute target only the path is used: its host does not choose the server.
             flow.request.data.authority = b""
         # As on the wire: mitmproxy's own attribute is in upper case, and kube-apiserver knows no method `get`.
-        info = parse_request(flow.request.data.method.decode("latin-1"), _target(flow.request))
+        info = _parsed(flow.request.data.method.decode("latin-1"), _target(flow.request))
         if info.type is not None and info.subresource != "proxy" and "//" in info.path:
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         may_switch = listener is not Listener.PEER and not flow.request.is_http2 and "upgrade" in headers

@@ -215,12 +215,12 @@ class Cloud:
     @property
     def is_up(self) -> bool:
         """Whether the node has a cloud: a server that is reachable and accepts the node's identity."""
-        return any(path.usable and not path.refuses_node for path in self.paths)
+        return bool([path for path in self.paths if path.usable and not path.refuses_node])
 
     @property
     def is_reachable(self) -> bool:
         """Whether a server is reachable, which suffices for callers with their own credentials."""
-        return any(path.usable for path in self.paths)
+        return bool([path for path in self.paths if path.usable])
 
     @property
     def seconds_away(self) -> float | None:

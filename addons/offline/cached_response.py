@@ -246,7 +246,7 @@ def response_key(
 ) -> ResponseKey:
     """Return the key of an answer: equal for requests of one identity whose answers have the same objects and form."""
     path, _, query = target.partition("?")
-    path, parameters = unquote(path), sorted(first_values(query, NAMED_PARAMETERS).items())
+    path, parameters = unquote(path), sorted(first_values(query, NAMED_PARAMETERS).items()) if query else []
     request = orjson.dumps((identity, path, parameters, accept, accept_encoding))
     asked = orjson.dumps((identity, path, parameters)) if about else b""
     owner = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else ""

@@ -163,7 +163,8 @@ class CachedResponses:
 
     def cache_response(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
         """Store an answer, replacing an earlier one of the same key. Never waits."""
-        self.put(key, CachedResponse.of(headers, body))
+        if not self._has_used(key.name, hashlib.sha256(body).hexdigest()):
+            self.put(key, CachedResponse.of(headers, body))
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
         """Like `cache_response`, for an answer of one or more pages."""
@@ -171,14 +172,12 @@ class CachedResponses:
             reached("kept answer")
             return
         name, digest = key.name, _digest(response)
+        if self._has_used(name, digest):
+            return
         self._former.discard(name)
-        known = self._shares.entries.get(name)
-        if known is not None and known.digest == digest:
-            self._use(name)
-        else:
-            now = int(self._access.clock())
-            entry = IndexEntry(digest, response.size, now, key.owner, key.about, key.question)
-            self._put(name, entry, response)
+        now = int(self._access.clock())
+        entry = IndexEntry(digest, response.size, now, key.owner, key.about, key.question)
+        self._put(name, entry, response)
 
     def renew(self, ref: ObjectRef, newest: CachedResponse) -> None:
         """Update a written object in each cached answer that has only this object, of any owner."""
@@ -295,6 +294,14 @@ class CachedResponses:
                 self._shares.put(name, self._shares.entries[name]._replace(about=about))
                 self._used.add(name)
                 self._bodies.change()
+
+    def _has_used(self, name: str, digest: str) -> bool:
+        """Count this answer as used if it is stored, and its objects are known; return whether it is."""
+        known = self._shares.entries.get(name)
+        if known is None or known.digest != digest or name in self._former:
+            return False
+        self._use(name)
+        return True
 
     def _use(self, name: str) -> None:
         entry = self._shares.entries[name]

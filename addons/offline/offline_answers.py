@@ -174,9 +174,11 @@ class OfflineAnswers:
             self._writes.cache_created(identity, request, answer.headers, answer.body)
         elif is_read and answer.status == 200 and not options.is_exact:
             # No client asks for a past state during an outage.
+            if options.limit <= 0 and not options.continue_token:
+                self._answers.cache_response(key, answer.headers, answer.body)
+                return
             page = CachedResponse.of(answer.headers, answer.body)
-            is_page = options.limit > 0 or options.continue_token
-            complete = self._growing.add(key, options.continue_token, page) if is_page else page
+            complete = self._growing.add(key, options.continue_token, page)
             if complete is not None:
                 self._answers.put(key, complete)
 

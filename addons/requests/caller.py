@@ -26,6 +26,9 @@ AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
 alike.
 """
 
+CALLER_FIELDS = (b"authorization", b"connection", b"impersonate-", b"origin", b"sec-websocket-", b"upgrade")
+"""The beginnings of the names of all header fields that `caller_of` reads, in lower case."""
+
 MAX_TOKEN = 16 * 1024
 """Maximum characters of a token that the hub parses; a service account's token has some 1,200."""
 

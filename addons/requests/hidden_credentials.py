@@ -74,14 +74,16 @@ def redirect(request: http.Request, target: str) -> None:
     _hidden[request] = Hidden(_of(request).own, lent=())
 
 
-def headers_of(request: http.Request) -> list[tuple[str, str]]:
-    """Return the client's header fields as text, hidden ones included.
+def headers_of(request: http.Request, beginnings: tuple[bytes, ...] = (b"",)) -> list[tuple[str, str]]:
+    """Return the client's header fields as text, hidden ones included, whose names in lower case begin with one of
+    `beginnings`.
 
     Bytes that are not UTF-8 become surrogates.
     """
     return [
         (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
         for name, value in (*request.headers.fields, *_of(request).own)
+        if name.lower().startswith(beginnings)
     ]
 
 

@@ -43,9 +43,10 @@ class HeadersReadOnce(http.Headers):
     """The value of each lower-case name; values of a repeated name are joined by commas."""
 
     def get_all(self, name: str | bytes) -> list[str]:
-        if name not in self:
+        if self._of is not self.fields:
+            self._sort()
+        if (wanted := _key(name)) not in self._values:
             return []
-        wanted = _key(name)
         return [
             value.decode("utf-8", "surrogateescape") for key, value in self.fields if key.lower() == wanted
         ]
@@ -72,16 +73,12 @@ class HeadersReadOnce(http.Headers):
 
 
 def _joined(fields: HeadFields) -> dict[bytes, bytes]:
-    values: dict[bytes, bytes] = {}
-    repeated: dict[bytes, list[bytes]] = {}
-    for name, value in fields:
-        key = name.lower()
-        if key in values:
-            repeated.setdefault(key, [values[key]]).append(value)
-        else:
-            values[key] = value
-    for key, of_key in repeated.items():
-        values[key] = b", ".join(of_key)
+    values = {name.lower(): value for name, value in fields}
+    if len(values) < len(fields):
+        repeated: dict[bytes, list[bytes]] = {}
+        for name, value in fields:
+            repeated.setdefault(name.lower(), []).append(value)
+        values = {key: b", ".join(of_key) for key, of_key in repeated.items()}
     return values
 
 

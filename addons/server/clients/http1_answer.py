@@ -91,8 +91,8 @@ class AnswerFraming:
 
 def _head(status: int, fields: AnswerFields) -> bytes:
     reason = status_codes.RESPONSES.get(status, "").encode()
-    lines = [b"%b: %b\r\n" % field for field in fields]
-    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, reason, b"".join(lines))
+    lines = [b"HTTP/1.1 %d %b" % (status, reason), *map(b": ".join, fields), b"\r\n"]
+    return b"\r\n".join(lines)
 
 
 def _number(length: bytes) -> int:

@@ -9,8 +9,10 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mitmproxy import http
 
 from addons.requests.caller import (
+    CALLER_FIELDS,
     MAX_TOKEN,
     Caller,
     CredentialSource,
@@ -20,6 +22,7 @@ from addons.requests.caller import (
     expiry_of,
     masked,
 )
+from addons.requests.hidden_credentials import headers_of, hide
 from kube.errors import StatusError
 from kube.requests.websocket_offer import WEBSOCKET_BEARER
 from tests.addons.support.refusals import refuses
@@ -55,6 +58,25 @@ def test_the_credential_source_of_each_caller(
     peer: Peer, headers: dict[str, str], credential_source: CredentialSource
 ) -> None:
     assert caller_of(peer, headers.items()).credential_source is credential_source
+
+
+NAMES = [b"Connection", b"Upgrade", b"Origin", b"Authorization", b"Impersonate-User", b"Impersonate-Extra-a"]
+NAMES += [b"Sec-WebSocket-Protocol", b"sec-websocket-key", b"sec-websocket-version", b"Host", b"Accept"]
+VALUES = [b"websocket", b"Upgrade", b"Bearer t", f"v1, {WEBSOCKET_BEARER}dG9rZW4".encode(), b"v1", b""]
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max_size=7))
+def test_only_the_named_fields_identify_a_caller(fields: list[tuple[bytes, bytes]]) -> None:
+    request = http.Request.make("GET", "http://hub/", headers=fields)
+    hide(request)
+
+    def found(beginnings: tuple[bytes, ...]) -> Caller | int:
+        try:
+            return caller_of(LOCAL, headers_of(request, beginnings))
+        except StatusError as error:
+            return error.code
+
+    assert found(CALLER_FIELDS) == found((b"",))
 
 
 def test_impersonation_is_detected_in_any_spelling() -> None:
