@@ -25,6 +25,10 @@ from tests.cloud.scriptable.protobuf import encode_message
 from tests.hub.support.process import ROOT, Hub
 from tests.support.background import beside
 
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals from a user or a program, and from a terminal that closes."""
+OWN_SESSION = ("setsid",)
+"""Runs a hub beyond the reach of Ctrl-C on the demo's terminal, because the demo ends its hubs in order."""
 NODE = "node-1"
 WEB_PORT = 8081
 """The port of mitmweb."""
@@ -159,13 +163,15 @@ async def show(interface: str) -> int:
             flags = ("--ui", interface, *(("--", *settings) if settings else ()))
             hub = Hub(folder, cluster.url, node=NODE, kubeconfig=cluster.kubeconfig(NODE), flags=flags)
             print(INTRODUCTION.format(admin=hub.admin_url, end=ENDS[interface]), flush=True)
+            apart = OWN_SESSION if interface == "web" else ()
             process = await asyncio.create_subprocess_exec(
-                *hub.command, env={**os.environ, "PYTHONPATH": str(ROOT)}
+                *apart, *hub.command, env={**os.environ, "PYTHONPATH": str(ROOT)}
             )
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _end, process)
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _end, process)
+            for ending in ENDINGS:
+                asyncio.get_running_loop().add_signal_handler(ending, _end, process)
             async with beside(*Components(hub.url, NODE).all(), change(cluster)):
-                return await process.wait()
+                status = await process.wait()
+                return status if status >= 0 else 128 - status
 
 
 def _web_port() -> int:

@@ -23,7 +23,7 @@ import aiohttp
 from addons.ui.commands.shell import end_output
 from kube.json_type import Json
 from scripts.demonstration.cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
-from scripts.demonstration.node import show
+from scripts.demonstration.node import ENDINGS, OWN_SESSION, show
 from tests.hub.support.process import Hub
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
@@ -105,7 +105,9 @@ def endpoints(obj: dict[str, Any]) -> str:
 async def hubs(cluster: Cluster, folder: Path) -> AsyncIterator[dict[str, Hub]]:
     """Run a hub for each node, as `scripts/hub` does."""
     made = {
-        node: Hub(folder / node, cluster.url, node=node, kubeconfig=cluster.kubeconfig(node))
+        node: Hub(
+            folder / node, cluster.url, node=node, kubeconfig=cluster.kubeconfig(node), inside=OWN_SESSION
+        )
         for node in NODES
     }
     starting = asyncio.gather(*(asyncio.to_thread(hub.start) for hub in made.values()))
@@ -180,24 +182,22 @@ async def run(*, real: bool) -> None:
             say(NEXT)
 
 
-async def until_ended(work: Coroutine[Any, Any, None]) -> int:
-    """Run `work`; return the shell's exit status for its end: by itself, by a signal, or because the reader of the
-    output closed it."""
+async def until_ended(work: Coroutine[Any, Any, int | None]) -> int:
+    """Run `work`; return its exit status, or the shell's for an end by a signal, or by the output's reader."""
     shown = asyncio.create_task(work, name="demo")
 
     def end() -> None:
         if not shown.cancelling():  # a second signal does not end the cleaning
             shown.cancel()
 
-    for ending in (signal.SIGINT, signal.SIGTERM):
+    for ending in ENDINGS:
         asyncio.get_running_loop().add_signal_handler(ending, end)
     try:
-        await shown
+        return await shown or 0
     except asyncio.CancelledError:
         return 128 + signal.SIGINT
     except BrokenPipeError:
         return end_output()
-    return 0
 
 
 def main() -> None:
@@ -212,8 +212,4 @@ def main() -> None:
         help="a node to look at with an interface of mitmproxy, until you end it",
     )
     options = parser.parse_args()
-    sys.exit(asyncio.run(show(options.ui) if options.ui else until_ended(run(real=options.real))))
-
-
-if __name__ == "__main__":
-    main()
+    sys.exit(asyncio.run(until_ended(show(options.ui) if options.ui else run(real=options.real))))

@@ -65,6 +65,47 @@ def test_a_demo_that_a_signal_ends_leaves_nothing(tmp_path: Path, ending: signal
     assert not list(folder.iterdir())
 
 
+@pytest.mark.parametrize(("is_loading", "expected"), [(True, -signal.SIGINT), (False, 128 + signal.SIGINT)])
+def test_control_c_at_a_terminal_ends_the_demo_without_a_traceback(
+    tmp_path: Path, is_loading: bool, expected: int
+) -> None:
+    """A terminal signals every process of the demo: hubs that ended by themselves were a failure of the demo."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    log = tmp_path / "log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [ROOT / "scripts" / "demo"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "TMPDIR": str(folder)},
+        ) as demo,
+    ):
+
+        def is_without_a_handler() -> bool:
+            """Return whether Python has started the demo, and leaves SIGINT to the kernel."""
+            process = Path("/proc", str(demo.pid))
+            fields = dict(re.findall(r"(Sig\w+):\s+(\w+)", (process / "status").read_text()))
+            ignored, caught = int(fields["SigIgn"], 16), int(fields["SigCgt"], 16)
+            is_python = "scripts.demonstration" in (process / "cmdline").read_text()
+            return (
+                is_python and bool(ignored & 1 << signal.SIGPIPE - 1) and not caught & 1 << signal.SIGINT - 1
+            )
+
+        if is_loading:
+            eventually(is_without_a_handler, "Python has started", 60)
+        else:
+            eventually(lambda: "a hub on each" in log.read_text(), "the demo starts hubs", 60)
+        os.killpg(demo.pid, signal.SIGINT)
+        assert demo.wait(30) == expected
+    assert bool(log.read_text()) != is_loading
+    assert "Traceback" not in log.read_text()
+    assert not list(folder.iterdir())
+
+
 def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "place"
     folder.mkdir()

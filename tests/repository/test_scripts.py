@@ -19,7 +19,7 @@ LIBRARY = ROOT / "scripts" / "environment"
 LAUNCHERS = {
     "hub": "-P -m addons.command --node n1 a b",
     "manager": "-P -m controllers.manager --node n1 a b",
-    "demo": "-m scripts.demonstration.program --node n1 a b",
+    "demo": "-m scripts.demonstration --node n1 a b",
     "bench": "-m scripts.benchmark.program --node n1 a b",
     "clients": "-m scripts.client_programs.program --node n1 a b",
     "conformance": "-m scripts.conformance_tests.program --node n1 a b",
