@@ -43,8 +43,8 @@ function arrange(place) {
   });
 }
 
-// What a row is about; its numbers change.
-const nameOf = (row) => [...row.cells].filter((cell) => cell.className !== "number").slice(0, 2).map((cell) => cell.textContent).join(" ");
+// What a row is about: its first columns. Numbers change, and so does the time behind them.
+const nameOf = (row) => [...row.cells].slice(0, 2).filter((cell) => cell.className !== "number").map((cell) => cell.textContent).join(" ");
 
 function prepare(area, choice) {
   const body = area.querySelector("tbody");
