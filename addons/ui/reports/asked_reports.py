@@ -85,6 +85,10 @@ ASKED: Mapping[str, Callable[[RunningHub, ReportQueue, Query, bytes], Awaitable[
 def _begin(drills: Drills, query: Query) -> None:
     """Begin the drill in the query, or end the running one. ValueError if the query is invalid."""
     link = query.get("link", "")
+    if link != DrillKind.SLOW and (query.get("kbps") or query.get("ms")):
+        raise ValueError(
+            "only slow takes kbit/s and ms; a number of minutes is --minutes, or the fourth in an interface"
+        )
     if link == "online":
         drills.end()
         return

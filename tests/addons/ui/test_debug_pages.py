@@ -75,6 +75,8 @@ async def test_a_rule_trial_requires_a_post_from_the_same_site(pages: AdminClien
         ("?link=sideways", 400, "offline, online or slow"),
         ("?link=slow", 400, "1 to 10000000 kbit/s"),
         ("?link=offline&minutes=-1", 400, "a drill must last 1 to 60 minutes"),
+        ("?link=offline&kbps=5", 400, "only slow takes kbit/s and ms; a number of minutes is --minutes"),
+        ("?link=online&ms=5", 400, "only slow takes kbit/s and ms"),
         ("?link=slow&kbps=fast", 400, "kbps is a number, not 'fast'"),
         ("?link=offline&minutes=61", 400, "1 to 60 minutes"),
         ("?link=offline&minutes=0", 400, "1 to 60 minutes"),
