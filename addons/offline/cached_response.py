@@ -6,7 +6,7 @@ import hashlib
 import re
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -182,6 +182,11 @@ class CachedResponse(NamedTuple):
             return zlib.decompressobj(31).decompress(self.body[:HEAD], HEAD)
         except zlib.error as error:
             raise ValueError(f"the answer cannot be unpacked: {error}") from error
+
+
+def newest_object(answers: Iterable[CachedResponse]) -> CachedResponse | None:
+    """Return the newest of the answers that have a complete object, the first of several; None without one."""
+    return max((each for each in answers if each.has_object), key=CachedResponse.version, default=None)
 
 
 class GrowingLists:

@@ -197,9 +197,10 @@ class CachedResponses:
         entry = self._shares.entries.get(key.name)
         return entry is not None and self._access.is_recent(entry.last_used)
 
-    async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
-        """Return the cached answers to the same request in other forms."""
-        ref, found = ObjectRef.parse(key.about), []
+    async def in_all_forms(self, key: ResponseKey) -> list[CachedResponse]:
+        """Return the cached answers to a request, that of the key first, then those in other forms."""
+        ref, own = ObjectRef.parse(key.about), await self.get(key)
+        found = [own] if own is not None else []
         of_question = key.owner, key.question
         for name in self._shares.about(ref) if ref is not None else ():
             entry = self._shares.entries.get(name)
@@ -208,12 +209,6 @@ class CachedResponses:
                 if answer is not None:
                     found.append(answer)
         return found
-
-    async def newest_object(self, key: ResponseKey) -> CachedResponse | None:
-        """Return the newest of the answers to a GET, in any form, that have the complete object; None without one."""
-        stored = [await self.get(key), *await self.in_other_forms(key)]
-        objects = [each for each in stored if each is not None and each.has_object]
-        return max(objects, key=CachedResponse.version, default=None)
 
     async def _get(self, name: str) -> CachedResponse | None:
         disk = self._access.disk

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.accepted.newest_forms import NewestForm, bring_to
-from addons.offline.cached_response import NO_OBJECTS, CachedResponse
+from addons.offline.cached_response import NO_OBJECTS, CachedResponse, newest_object
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form, partial_list
@@ -102,10 +102,12 @@ class OfflineReads:
         if read is None:
             return cached_answer(answer)
         if read.verb == "get":
-            newest = await self._answers.newest_object(request.key(identity.user))
+            forms = await self._answers.in_all_forms(request.key(identity.user))
+            newest = newest_object(forms)
             if newest is not None and (answer is None or 0 < answer.version() < newest.version()):
                 answer = newest
-            return await self._object(identity, read, answer)
+            seen = max((form.version() for form in forms), default=0)
+            return await self._object(identity, read, answer, seen)
         return await self._list(identity, request, read, answer)
 
     async def partial_answer(self, identity: CloudIdentity, read: ObjectRead | None) -> Answer | None:
@@ -177,10 +179,10 @@ class OfflineReads:
         ]
 
     async def _object(
-        self, identity: CloudIdentity, read: ObjectRead, answer: CachedResponse | None
+        self, identity: CloudIdentity, read: ObjectRead, answer: CachedResponse | None, seen: int
     ) -> Answer | None:
+        """Answer a GET. `seen` is the newest version of the object that a client has got."""
         key = _key(read.type, read.namespace, read.name)
-        seen = answer.version() if answer is not None else 0
         is_known = False
         ref = ObjectRef.of_type(read.type, *key)
         async for list_watch, source in self._newest_first(identity, read.type, partial(_may_hold, key)):

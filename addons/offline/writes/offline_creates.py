@@ -79,8 +79,7 @@ class OfflineCreates:
         if path := _created_path(request):
             read = parse_request("GET", path)
             key = request.read_key(identity.user, path)
-            stored = await self._answers.get(key) or await self._answers.in_other_forms(key)
-            if stored or await self._objects.find(identity, read):
+            if await self._answers.in_all_forms(key) or await self._objects.find(identity, read):
                 return StatusError(409, "AlreadyExists", f'{resource} "{read.name}" already exists')
         return unavailable(f"the cloud cannot be reached, and only it creates {resource}")
 

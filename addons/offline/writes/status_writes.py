@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from addons.offline.cached_response import CachedResponse
+from addons.offline.cached_response import CachedResponse, newest_object
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
@@ -142,7 +142,7 @@ class StatusWrites:
         items = await self._objects.find(HUB_IDENTITY, request.info)
         copies = [(item.version, ObjectCopy(_encoded(item), item.store)) for item in items]
         # The other forms of the cached object become its newest one.
-        answer = await self._answers.newest_object(request.read_key(""))
+        answer = newest_object(await self._answers.in_all_forms(request.read_key("")))
         if answer is not None:
             copies.append((answer.version(), ObjectCopy(answer.single())))
         newest_first = [copy for _, copy in sorted(copies, key=lambda copy: copy[0], reverse=True)]

@@ -193,6 +193,13 @@ async def test_a_stored_answer_is_given_in_no_form_that_lacks_the_object(node: N
     assert found == expected.get(accept)
 
 
+async def test_an_object_that_a_client_has_as_a_table_is_not_absent(node: Node) -> None:
+    node.hold(JSON_EVERYWHERE, 5, kind="Pod")
+    node.keep(f"{TARGET}/p", ONE_ROW, accept=AS_TABLE)
+    assert await node.get(f"{TARGET}/p") is None
+    assert await node.get(f"{TARGET}/q") == 404
+
+
 @pytest.mark.parametrize("newer", [JSON, PROTOBUF])
 async def test_the_newest_form_of_a_stored_answer_answers(node: Node, newer: str) -> None:
     """Each client got the object as it was at the last request in its own form."""
