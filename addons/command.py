@@ -246,6 +246,10 @@ def _run_interface(
     }
     sets = [part for name, value in texts.items() for part in ("--set", f"{name}={value}")]
     arguments = [*sets, "-s", str(HUB), *rest]
+    sys.argv[:] = [
+        "edgehub",
+        *rest,
+    ]  # mitmproxy looks there for flags that it calls deprecated, such as --port
     if flags.ui == "web":
         run_web(arguments)
         return

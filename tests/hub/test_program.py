@@ -139,6 +139,15 @@ def test_mitmdump_reports_a_wrong_option_in_one_line() -> None:
     assert line.endswith("the hub cannot start: there is no option hub_prot: is it hub_port?")
 
 
+def test_an_unknown_flag_of_an_interface_is_named_without_advice_about_the_hubs_own(tmp_path: Path) -> None:
+    """mitmproxy called --port deprecated, and advised its own --listen-port."""
+    hub = Hub(tmp_path, "http://127.0.0.1:1", flags=("--ui", "web", "--", "--frob"))
+    done = subprocess.run(hub.command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "usage: edgehub [options]\nedgehub: error: unrecognized arguments: --frob\n"
+    assert not done.stdout.strip()
+
+
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
 def test_parts_that_cannot_be_made_leave_no_open_proxy(tmp_path: Path, program: str) -> None:
     """If a script fails, mitmproxy runs on, and serves any client of its own port."""

@@ -67,6 +67,7 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
         raise NoAnswer(f"edgehub: --hold: {error}") from None
     sets = ["server=false", f"edgehub_admin={admin}", *([f"intercept={hold}"] if hold else [])]
     arguments = [*(part for setting in sets for part in ("--set", setting)), "-s", str(VIEWER), *rest]
+    sys.argv[:] = ["edgehub attach", *rest]  # mitmproxy's messages about flags name it
     (run_web if ui == "web" else programs.mitmproxy)(arguments)
     return 0
 
