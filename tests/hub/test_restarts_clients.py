@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -13,9 +14,9 @@ from kube.json_type import Json
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.objects import endpoint_slice, service, services, slices
+from tests.hub.support.objects import endpoint_slice, nodes_of, service, services, slices
 from tests.hub.support.process import Hub, started
-from tests.hub.support.streams import Events, watching
+from tests.hub.support.streams import Events, Seen, listed, watching
 
 JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
 SERVICES, SLICES = "services", "endpointslices"
@@ -140,3 +141,57 @@ async def test_each_client_resumes_after_a_crash(
     }
     await asyncio.to_thread(admin.delete, f"/api/v1/nodes/{hub.node}")
     assert not again, f"{len(clients) - len(again)} of {len(clients)} resumed: {list(again.items())}"
+
+
+async def test_watches_of_slices_get_what_changed_while_the_hub_was_dead(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    """Changes of slices, and of Services that the filter reads."""
+    hub, _ = linked
+    admin = real_cloud.admin
+    key = "openyurt.io/topologyKeys"
+    here = {key: "kubernetes.io/hostname"}
+    both = [hub.node, "elsewhere"]
+
+    def make() -> None:
+        for name, annotated in (("one", here), ("all", {}), ("gone", here)):
+            admin.post(services(namespace), service(name, annotated))
+            admin.post(slices(namespace), endpoint_slice(name, name, *both))
+
+    def change() -> None:
+        admin.patch(f"{services(namespace)}/one", {"metadata": {"annotations": {key: None}}})
+        admin.patch(f"{services(namespace)}/all", {"metadata": {"annotations": here}})
+        admin.delete(f"{slices(namespace)}/gone")
+        admin.post(slices(namespace), endpoint_slice("new", "all", *both))
+
+    def shown(seen: list[Seen]) -> dict[str, list[str]]:
+        found = {each.name: each for each in seen if each.type != "BOOKMARK"}
+        return {name: nodes_of(each.object) for name, each in found.items() if each.type != "DELETED"}
+
+    def is_after(had: list[Seen], seen: list[Seen]) -> bool:
+        return shown([*had, *seen]) == after
+
+    before = {"one": [hub.node], "all": both, "gone": [hub.node]}
+    after = {"one": both, "all": [hub.node], "new": [hub.node]}
+    path = slices(namespace)
+    seen: dict[Encoding, list[Seen]] = {}
+    await asyncio.to_thread(make)
+    async with started(hub):
+        for encoding in (JSON, PROTOBUF):
+            async with watching(
+                hub.url, path, component="kube-proxy", encoding=encoding, resourceVersion="0"
+            ) as events:
+                seen[encoding] = await events.until(lambda seen: shown(seen) == before)
+        # One for each source, with the state of its filtered view.
+        await asyncio.to_thread(hub.wait_until_stored, '"checkpoints"', len(seen))
+        await asyncio.to_thread(hub.kill)
+        await asyncio.to_thread(change)
+        await asyncio.to_thread(hub.start)
+        for encoding, had in seen.items():
+            version = str(max(each.object.version for each in had))
+            async with watching(
+                hub.url, path, component="kube-proxy", encoding=encoding, resourceVersion=version
+            ) as events:
+                await events.until(partial(is_after, had))
+            objects = await listed(hub.url, path, component="kube-proxy", encoding=encoding)
+            assert {name: nodes_of(each) for name, each in objects.items()} == after
