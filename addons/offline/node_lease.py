@@ -295,15 +295,18 @@ class NodeLease:
         except StatusError as error:
             if error.code != 404 or lease.decode().uid:
                 raise  # one that kubelet has from the cloud is not to be made by the hub
-            path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", _written_over(lease, 0)
+            path, method, version = LEASES.path(LEASE_NAMESPACE), "POST", 0
         else:
             known = Encoded.read(codec_for(Encoding.JSON), answer.body).decode()
             if lease.decode().uid not in ("", known.uid):
                 raise self._not_found()
-            path, method, body = self._path, "PUT", _written_over(lease, known.version)
+            path, method, version = self._path, "PUT", known.version
             self._note_time(known.fields.child("spec").text("renewTime"))
+            # A hub that has just started reports its status later: the fleet shows the former one until then.
+            self._status = self._status or known.annotations.get(ANNOTATION, "")
+        body = _written_over(lease, version, self._status)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed, self._acknowledged, self._written = _fixed_part(lease), "", None
+        self._pushed, self._acknowledged, self._written = _fixed_part(lease), self._status, None
 
     async def _touch(self, lease: Encoded) -> None:
         spec = lease.decode().fields.child("spec")
@@ -377,10 +380,12 @@ def _fixed_part(lease: Encoded) -> bytes:
     return lease.codec.metadata_only(lease.codec.with_version(lease.raw, 0))
 
 
-def _written_over(lease: Encoded, version: int) -> bytes:
-    """Return the body that replaces the cloud's Lease of `version`, or creates one (0)."""
+def _written_over(lease: Encoded, version: int, status: str) -> bytes:
+    """Return the body that replaces the cloud's Lease of `version`, or creates one (0), with the hub's status."""
     obj = lease.decode()
     metadata = obj.fields.child("metadata")
     metadata.clear("uid")
     metadata.set("resourceVersion", write_version(version))
+    if status:
+        metadata.set_mapping("annotations", {**obj.annotations, ANNOTATION: status})
     return Encoded.of(lease.codec, obj).body()

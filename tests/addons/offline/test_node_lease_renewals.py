@@ -32,7 +32,7 @@ async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(kubelet:
         return [
             each.document["metadata"]["annotations"][ANNOTATION]
             for each in kubelet.cloud.heard
-            if each.method == "PATCH" and "annotations" in each.document.get("metadata", {})
+            if each.body and "annotations" in each.document.get("metadata", {})
         ]
 
     kubelet.lease.publish_status("one")
@@ -48,6 +48,25 @@ async def test_the_status_of_the_hub_is_sent_once_with_the_next_renewal(kubelet:
         await kubelet.put(zone="a")
         await asyncio.sleep(25)
     assert reported() == ["one", "two", "two"], "kubelet's own Lease, written whole, had no status"
+
+
+@pytest.mark.looptime
+async def test_a_hub_that_starts_leaves_the_status_of_the_former_one(kubelet: World) -> None:
+    """Or the fleet would be without its row until the hub has reported."""
+    known = lease(version=33)
+    known["metadata"]["annotations"] = {ANNOTATION: "former"}
+    kubelet.cloud.says = [known]
+    async with kubelet.running():
+        await kubelet.put()
+        await asyncio.sleep(25)
+        (pushed,) = (each.document for each in kubelet.cloud.heard if each.method == "PUT")
+        assert pushed["metadata"]["annotations"] == {ANNOTATION: "former"}
+        kubelet.lease.publish_status("new")
+        await kubelet.put()
+        await asyncio.sleep(25)
+    patches = [each.document for each in kubelet.cloud.heard if each.method == "PATCH"]
+    statuses = [each["metadata"]["annotations"][ANNOTATION] for each in patches if "metadata" in each]
+    assert statuses == ["new"], "the former one is repeated no more"
 
 
 @pytest.mark.looptime
