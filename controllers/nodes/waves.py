@@ -40,22 +40,24 @@ class Waves:
 
 
 def read_waves(annotations: Mapping[str, str]) -> Waves:
-    given = annotations.get(UNAVAILABLE, "1")
+    """Parse the annotations. One that cannot be followed has its default, and the others hold for what is under way."""
+    usual, errors = Waves(), list[str]()
+    given = annotations.get(UNAVAILABLE, usual.max_unavailable)
     digits = given.removesuffix("%")
-    if not (digits.isdecimal() and digits.isascii() and len(digits) <= LONGEST_NUMBER):
-        return Waves(error=f"the annotation {UNAVAILABLE} is no number and no percentage")
-    times: dict[str, timedelta] = {}
-    for name, usual in ((PAUSE, "0s"), (READY_TIMEOUT, "5m")):
+    if not (digits.isdecimal() and digits.isascii() and len(digits) <= LONGEST_NUMBER and int(digits)):
+        errors.append(f"the annotation {UNAVAILABLE} is no number and no percentage above 0")
+        given = usual.max_unavailable
+    times = {PAUSE: usual.pause, READY_TIMEOUT: usual.ready_timeout}
+    for name in times.keys() & annotations.keys():
         try:
-            times[name] = timedelta(seconds=max(0.0, parse_duration(annotations.get(name, usual))))
+            times[name] = timedelta(seconds=max(0.0, parse_duration(annotations[name])))
         except ValueError as error:
-            return Waves(error=f"the annotation {name}: {error}")
+            errors.append(f"the annotation {name}: {error}")
     version = annotations.get(HUB_VERSION, "")
     if version and not TAG.fullmatch(version):
-        return Waves(
-            error=f"the annotation {HUB_VERSION} is no version, a tag of the hub's image such as 1.2.3"
-        )
-    return Waves(given, times[PAUSE], times[READY_TIMEOUT], version)
+        errors.append(f"the annotation {HUB_VERSION} is no version, a tag of the hub's image such as 1.2.3")
+        version = ""
+    return Waves(given, times[PAUSE], times[READY_TIMEOUT], version, "; ".join(sorted(errors)))
 
 
 def image_of(image: str, version: str) -> str:

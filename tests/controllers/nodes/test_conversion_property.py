@@ -30,7 +30,7 @@ EVENTS = st.lists(
         st.sampled_from(
             [
                 *("label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"),
-                "lead",
+                *("lead", "new node"),
                 *("version 1", "version 2", "any version", "no image"),
             ]
         ),
@@ -70,6 +70,7 @@ class Pool:
             if node.is_heard
             else replace(node, is_ready=True, is_heard=True, heard_since=self.now),
             "no hub": replace(node, has_hub=False),
+            "new node": EdgeNode(node.name, node.wants_hub, wanted_version=node.wanted_version),
             "retry": replace(node, phase=None, job=JobState.NONE)
             if node.phase is not None and node.phase.stage is Stage.FAILED
             else node,

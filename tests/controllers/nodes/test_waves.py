@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -51,6 +52,8 @@ def test_annotations_of_waves_are_read(annotations: dict[str, str], expected: Wa
     [
         {"edgehub.io/max-unavailable": "all"},
         {"edgehub.io/max-unavailable": "9999999"},
+        {"edgehub.io/max-unavailable": "0"},
+        {"edgehub.io/max-unavailable": "00%"},
         {"edgehub.io/wave-pause": "1d"},
         {"edgehub.io/ready-timeout": ""},
         {"edgehub.io/hub-version": "evil.example/hub:1"},
@@ -62,3 +65,18 @@ def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> Non
     found = read_waves(annotations)
     assert next(iter(annotations)) in found.error
     assert progress([], found).reason == "InvalidAnnotation"
+
+
+def test_an_annotation_that_cannot_be_followed_leaves_the_others_in_force() -> None:
+    """Or a node that failed at a version would be tried again, and one that is under way would fail too soon."""
+    found = read_waves(
+        {
+            "edgehub.io/max-unavailable": "2O%",
+            "edgehub.io/wave-pause": "1d",
+            "edgehub.io/ready-timeout": "30m",
+            "edgehub.io/hub-version": "0.3.0",
+        }
+    )
+    assert replace(found, error="") == Waves(ready_timeout=timedelta(minutes=30), version="0.3.0")
+    assert "max-unavailable" in found.error
+    assert "wave-pause" in found.error
