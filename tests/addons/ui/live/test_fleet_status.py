@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,15 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.startup.rollback import write_rollback
 from addons.telemetry import metrics
 from addons.ui.live.own_reports import BYTES_INTERVAL, fleet_status, tell_fleet
-from kube.fleet import LONGEST, HubStatus, read_status
+from kube.fleet import ANNOTATION, LONGEST, HubStatus, read_status
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from tests.addons.support.hub_world import SERVICES, HubWorld
+from tests.addons.support.lease_parts import LEASE, World
 from tests.addons.support.observed import until
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
+from tests.support.background import beside
 
 
 class RecordedReports(Offline):
@@ -88,3 +91,32 @@ async def test_a_change_of_the_link_is_reported_at_once_and_bytes_after_an_inter
     assert len(heard.reported) == 3
     assert heard.reported[2].down >= 500
     task.cancel()
+
+
+@pytest.mark.looptime
+async def test_a_quiet_hub_sends_renewals_with_few_statuses_and_logs_nothing(
+    parts: HubWorld, kubelet: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one that has been rolled back: the manager's duties for nodes cost a hub nothing else."""
+
+    class Told(Heard):
+        def publish_status(self, status: str) -> None:
+            kubelet.lease.publish_status(status)
+
+    hours, heartbeat = 2, 10
+    write_rollback(tmp_path, "hub:3: the hub has ended")
+    hub = replace(parts.running_hub(state_dir=tmp_path), offline=Told(tmp_path))
+    with caplog.at_level(logging.INFO):
+        async with kubelet.running(), beside(tell_fleet(hub)):
+            for _ in range(hours * 3600 // heartbeat):
+                await kubelet.put()
+                metrics.UPSTREAM_BYTES.labels("up", "https://a:6443").inc(100)
+                await asyncio.sleep(heartbeat)
+    heard = [each for each in kubelet.cloud.heard if each.method != "GET"]
+    assert {(each.method, each.path) for each in heard[1:]} == {("PATCH", LEASE)}
+    assert len(heard) <= hours * 3600 // heartbeat + 2, "the first is two, kubelet's Lease and a renewal"
+    statuses = [
+        each for each in heard if ANNOTATION in each.document.get("metadata", {}).get("annotations", {})
+    ]
+    assert 1 < len(statuses) <= hours * 3600 / BYTES_INTERVAL + 1
+    assert [record.getMessage() for record in caplog.records] == []
