@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kube.option import VERSION
 from kube.requests.node_pools import POOL_LABEL
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import LackError
@@ -51,12 +52,13 @@ def prepared(node: Machine, clouds: Machine) -> Iterator[None]:
     callers.end_all(clouds)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> Iterator[Machine]:
-    """A node that never had a hub, with the hub's image, in a pool of its own."""
+    """A node that never had a hub, with the images of some, in a pool of its own."""
     lifecycle.up(instance, 2)
     node = Machine(instance, "edge-2")
-    hub_image.import_image(node)
+    for version in (VERSION, hub_image.OTHER, hub_image.BAD):
+        hub_image.import_image(node, version)
     hub.prepare_pool(clouds, hub.POOL)
     cloud.kubectl(clouds, "label", "node", node.name, f"{POOL_LABEL}={hub.POOL}")
     yield node

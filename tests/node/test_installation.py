@@ -33,7 +33,7 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
     def exchange(program: str, running: list[Caller]) -> None:
         """Upgrade to another program."""
         former = hub.pid(node)
-        node.run(program, "upgrade")
+        node.run(program, "upgrade", "--healthy=5")
         assert program in node.run("systemctl", "show", "edgehub", "--property=ExecStart")
         assert hub.pid(node) != former
         for caller in running:

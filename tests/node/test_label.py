@@ -93,10 +93,25 @@ def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, c
     before.wait_for_calls()
 
 
+def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, clouds: Machine) -> None:
+    """Run here, before other modules move the clocks: the hub in a container would have the machine's."""
+    former, target, bad, missing = (
+        f"--static-pod={hub_image.named(version)}"
+        for version in (VERSION, hub_image.OTHER, hub_image.BAD, hub_image.MISSING)
+    )
+    bare.run("edgehub", "install", former, f"--node={bare.name}")
+    # Few kills: kubelet waits longer before each restart of a container within ten minutes.
+    steps = 1, 3, 6
+    upgrades = Upgrades(bare, hub.MANIFEST, former, target, [bad, missing], steps)
+    upgrades.die_amid_installation(former, "--", "--port=10361", "--tls-port=10368")
+    check(upgrades, instance, clouds)
+
+
 def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
     instance: Instance, bare: Machine, clouds: Machine
 ) -> None:
-    """A version that fails, one whose image cannot be pulled, one that is well, and a reboot without a link then."""
+    """A hub that was installed by hand gets a version that fails, one whose image cannot be pulled, and one that is
+    well; and reboots without a link then."""
 
     def ask_for(version: str) -> None:
         cloud.kubectl(
@@ -123,13 +138,11 @@ def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
         known = cloud.kubectl(clouds, "--namespace=kube-system", "get", pod, path)
         return [manifest["spec"]["containers"][0]["image"], known]
 
-    for version in (hub_image.OTHER, hub_image.BAD):
-        hub_image.import_image(bare, version)
     install(bare, clouds)
 
     ask_for(hub_image.BAD)
     until("the node has failed", has_failed, LONG)
-    assert "the former program runs again" in condition(clouds, bare)["message"]
+    assert "the former hub runs again" in condition(clouds, bare)["message"]
     until("the hub has told", lambda: hub_image.BAD in row().get("rollback", ""), LONG)
     assert images() == [hub_image.NAME] * 2
 
@@ -147,21 +160,7 @@ def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
 
     lifecycle.reboot(instance, bare.name, offline=True, later="")
     hub.wait_until_ready(bare)
-    behind = Caller("behind", bare, clouds)
+    behind = Caller("rebooted", bare, clouds)
     network.heal(clouds, bare.name)
     cloud.kubectl(clouds, "wait", "--for=condition=Ready", f"--timeout={LONG:.0f}s", f"node/{bare.name}")
     behind.start()
-
-
-def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, clouds: Machine) -> None:
-    """Run here, before other modules move the clocks: the hub in a container would have the machine's."""
-    for version in (hub_image.OTHER, hub_image.BAD):
-        hub_image.import_image(bare, version)
-    former, target, bad, missing = (
-        f"--static-pod={hub_image.named(version)}"
-        for version in (VERSION, hub_image.OTHER, hub_image.BAD, hub_image.MISSING)
-    )
-    bare.run("edgehub", "install", former, f"--node={bare.name}")
-    # Few kills: kubelet waits longer before each restart of a container within ten minutes.
-    steps = 1, 3, 6
-    check(Upgrades(bare, hub.MANIFEST, former, target, [bad, missing], steps), instance, clouds)

@@ -140,7 +140,7 @@ def test_the_hub_is_upgraded_in_an_outage_and_survives_a_refused_installation(
     rebooted: None, node: Machine, caller: Caller
 ) -> None:
     former = hub.pid(node)
-    node.run("edgehub", "upgrade")
+    node.run("edgehub", "upgrade", "--healthy=5")
     upgraded = hub.pid(node)
     assert upgraded != former
     caller.wait_for_calls()
