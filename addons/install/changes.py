@@ -48,7 +48,7 @@ class Ledger:
         self.is_settled = True
         """Whether the last run completed; False if it was killed."""
         self.trial: Json = {}
-        """An upgrade that has not completed (`addons.install.trials`); empty without one."""
+        """A replacement of the hub that has not completed (`addons.install.trials`); empty without one."""
         self._files: Json = {}
         """For each path: the original's state, the name of its copy ("" if the file did not exist), and the digest of
         the content written last.
@@ -165,6 +165,11 @@ class Ledger:
         text = json.dumps(ledger, indent=1)
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
+    def remove_drafts(self) -> None:
+        """Remove the temporary files that a killed process has left of the ledger and of the files that it names."""
+        for path in (self._folder / "ledger.json", *(below(self._root, Path(name)) for name in self._files)):
+            remove_draft(path)
+
     def _keep(self, path: Path, here: Path) -> Json:
         """Back up a file before its first change. Return its entry for the ledger."""
         data = read(here)
@@ -180,12 +185,13 @@ class Ledger:
 
 @contextlib.contextmanager
 def locked(root: Path, folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a ledger; without a ledger, lock nothing.
+    """Hold an exclusive lock on a ledger, by the folder that contains it: the ledger may not exist yet. Without such a
+    folder, lock nothing.
 
     The kernel releases the lock when the process ends, also after a crash.
     """
     try:
-        held = os.open(below(root, folder), os.O_RDONLY | os.O_DIRECTORY)
+        held = os.open(below(root, folder).parent, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
         yield
         return

@@ -65,6 +65,12 @@ def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
         )
+        parser.add_argument(
+            "--healthy",
+            type=float,
+            default=30.0,
+            help="Seconds for which a hub that replaces another must stay ready, or that comes back. Default: 30.",
+        )
     _add_program_flags(name, parser)
 
 
@@ -84,8 +90,8 @@ def _add_program_flags(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--systemctl",
         default=None,
-        metavar="PROGRAM",
-        help="A program to call in place of systemctl. Below another root nothing is called without it, and a unit "
+        metavar="COMMAND",
+        help="A command to call in place of systemctl. Below another root nothing is called without it, and a unit "
         "starts that root's programs.",
     )
     parser.add_argument(
@@ -98,15 +104,9 @@ def _add_upgrade_flags(parser: argparse.ArgumentParser) -> None:
         "--static-pod", metavar="IMAGE", default="", help="The new image, where the hub is a static pod."
     )
     parser.add_argument(
-        "--healthy",
-        type=float,
-        default=30.0,
-        help="Seconds for which the new hub must stay ready, or the former one comes back. Default: 30.",
-    )
-    parser.add_argument(
         "--settle",
         action="store_true",
-        help="Upgrade nothing: go back to the former hub where an upgrade was killed. The node does it by itself.",
+        help="Change nothing, but go back to the former hub where a command was killed. The node does it by itself.",
     )
 
 

@@ -171,7 +171,7 @@ def _install(options: argparse.Namespace) -> int:
     if not _examine(options, program, bootstrap, says_all=False):
         _say("nothing was changed; run `edgehub doctor` for details", sys.stderr)
         return 1
-    installation.install(spec, options.timeout)
+    installation.install(spec, options.timeout, options.healthy)
     _say(
         f"{spec.node} is behind its hub at {spec.hub.plain_url}"
         if installation.acts

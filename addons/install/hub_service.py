@@ -12,7 +12,7 @@ from pathlib import Path
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
 from addons.install.changes import FileChange, Ledger
 from addons.install.install_spec import SOCKET_FILE, InstallSpec
-from addons.install.services.pod_processes import has_pod, last_lines, logs_of
+from addons.install.services.pod_processes import containers_of, end, has_pod, last_lines, logs_of
 from addons.install.services.readiness import (
     NotReadyError,
     count_writes,
@@ -60,7 +60,8 @@ class HubService:
         """Remove a static pod's manifest before its replacement is written, unless kubelet treats both as the same pod.
 
         Return when kubelet has removed the pod, so that it starts the new one at once. While the old pod exists,
-        kubelet retries only after 10 to 15 s.
+        kubelet retries only after 10 to 15 s. A kubelet that has just started may forget the pod and leave its
+        containers: these are ended here, since they would hold the ports of the next pod.
         """
         present = self._ledger.present(spec.hub_file)
         if spec.method != "static-pod" or present == manifest:
@@ -68,12 +69,14 @@ class HubService:
         if present is not None and uid_of(present) == uid_of(manifest) != "":
             return
         self._ledger.locate(spec.hub_file).unlink(missing_ok=True)
-        root, end = self._ledger.locate(Path("/")), time.monotonic() + LIMIT_OF_STATIC_POD
+        root, deadline = self._ledger.locate(Path("/")), time.monotonic() + LIMIT_OF_STATIC_POD
         was_there = False
-        with contextlib.suppress(NotReadyError):
+        try:
             while has_pod(spec.pod, root):
                 was_there = True
-                asyncio.run(pause("the former pod is still there", end))
+                asyncio.run(pause("the former pod is still there", deadline))
+        except NotReadyError:
+            end(containers_of(spec.pod, root))
         if was_there:
             time.sleep(POD_REMOVAL_DELAY)
 

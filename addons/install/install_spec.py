@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from ipaddress import ip_address
@@ -119,12 +119,19 @@ class InstallSpec:
     @property
     def hub_files(self) -> frozenset[Path]:
         """The files that start the hub: its kubeconfig, its unit or static pod, and its socket unit."""
-        return frozenset({self.kubeconfig, self.hub_file, SOCKET_FILE})
+        return frozenset({OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG, self.hub_file, SOCKET_FILE})
 
     @property
     def hub_file(self) -> Path:
         """The unit or static pod that starts the hub."""
         return UNIT_FILE if self.method == "systemd" else STATIC_POD
+
+    def split(self, changes: Iterable[FileChange]) -> tuple[list[FileChange], list[FileChange]]:
+        """Separate the changes for the hub from those for its clients."""
+        own, clients = list[FileChange](), list[FileChange]()
+        for change in changes:
+            (own if change.path in self.hub_files else clients).append(change)
+        return own, clients
 
     @property
     def pod(self) -> str:
@@ -160,14 +167,15 @@ class InstallSpec:
             sockets = [FileChange(SOCKET_FILE, socket_unit(handed).encode())] if handed else []
             return [*own, *sockets, FileChange(self.hub_file, started.encode())]
         admin = hub.listen, hub.admin_port
-        text = own[0].data if own else ledger.present(self.kubeconfig) or b""
+        text = (own[0].data if own else ledger.present(self.kubeconfig) or b"").decode()
         started = static_pod(
             self.image,
             arguments,
             str(self.kubeconfig),
             admin,
             makes_address=hub.pod_address.makes,
-            folders=sorted(self._folders(hub, text.decode())),
+            folders=sorted(self._folders(hub, text)),
+            read_at_start=text,
         )
         return [*own, FileChange(self.hub_file, started.encode())]
 

@@ -27,7 +27,9 @@ from addons.install.services.pod_processes import containers_at, end
 from addons.install.services.readiness import (
     KUBELET_WAIT,
     NotReadyError,
+    reaches_cloud,
     start_of,
+    wait_for_cloud,
     wait_for_healthy_kubelet,
     wait_for_hub,
     wait_for_kubelet,
@@ -35,7 +37,7 @@ from addons.install.services.readiness import (
     watch_hub,
 )
 from addons.install.services.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
-from addons.install.trials import Trial, guard_file, read_trial
+from addons.install.trials import Trial, guard_file, guard_path, read_trial
 from addons.startup import pod_interface
 from addons.startup.rollback import clear_rollback, write_rollback
 from kube.errors import StatusError
@@ -99,39 +101,42 @@ class Installation:
         if any(change.path in spec.clients for change in pending):
             self._say(f"{spec.service} would be restarted, and {PROXY_UNIT} where it runs")
 
-    def install(self, spec: InstallSpec, timeout: float) -> None:
+    def install(self, spec: InstallSpec, timeout: float, healthy: float) -> None:
         """Put the node behind the hub, and wait until the node is Ready.
 
         If it does not become Ready, undo all steps and raise JoinError. After a killed run, repeat every step, because
-        it is unknown which ones were completed.
+        it is unknown which ones were completed. An installed hub is replaced as by `upgrade`.
         """
         self.settle(timeout)
-        deadline = time.monotonic() + timeout
-        pending = self.plan(spec)
-        hub_files = spec.hub_files
-        before, former = self._snapshot(pending), self.installed
+        pending, former = self.plan(spec), self.installed
         was_cut_short = not self._ledger.is_settled
+        if former is not None and not was_cut_short:
+            if pending or not self._hub.is_up(spec):
+                self._replace(former, spec, pending, "`edgehub install`", timeout, healthy)
+            self._ledger.settle(spec.to_json())
+            return
+        deadline = time.monotonic() + timeout
+        own, clients = spec.split(pending)
         self._ledger.begin(spec.to_json())
         try:
-            own = [change for change in pending if change.path in hub_files]
-            if own and not was_cut_short:
-                self._hub.replace(spec, own, deadline)
-            elif was_cut_short or not self._hub.is_up(spec):
+            if was_cut_short:
                 self._ledger.apply(own)
-                self._hub.start(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else own)
-            self._ledger.apply(change for change in pending if change.path not in hub_files)
-            if was_cut_short or any(change.path not in hub_files for change in pending):
-                self._hub.move_clients(spec, deadline)
+                self._hub.start(spec, deadline, spec.hub_changes(self._ledger))
+            else:
+                self._hub.replace(spec, own, deadline)
+            self._ledger.apply(clients)
+            self._hub.move_clients(spec, deadline)
             self._ledger.settle(spec.to_json())
         except FAILURES as error:
-            outcome = self._undo(spec, None if was_cut_short else former, before)
+            self._say("the hub is not healthy: undoing everything")
+            moved = any(self._ledger.has_changed(path) for path in spec.clients)
+            outcome = self._remove(spec, restarts_clients=moved) or "everything is as it was"
             raise JoinError(f"{_error_text(error)}; {outcome}") from error
 
     def upgrade(self, program: str, image: str, timeout: float, healthy: float) -> None:
         """Restart the hub with this program, or image if it is a static pod; copies, and clients' versions, stay valid.
 
-        If it is not ready within `timeout` seconds, or not for `healthy` seconds after that, restore the previous hub
-        and raise JoinError. No step needs the cloud. If this process is killed, the guard restores the hub.
+        Raises as `_replace`.
         """
         self.settle(timeout)
         former = self.installed
@@ -144,40 +149,64 @@ class Installation:
         is_pod = former.method == "static-pod"
         if is_pod and not image:
             raise JoinError("the hub is a static pod: name its new image by --static-pod")
-        target = image if is_pod else program
         spec = replace(former, image=image) if is_pod else replace(former, program=program)
-        changes = spec.hub_changes(self._ledger)
-        trial = Trial(former, self._snapshot(changes), target)
+        pending = self._ledger.pending(spec.hub_changes(self._ledger))
+        self._replace(former, spec, pending, image if is_pod else program, timeout, healthy)
+
+    def _replace(
+        self,
+        former: InstallSpec,
+        spec: InstallSpec,
+        pending: list[FileChange],
+        target: str,
+        timeout: float,
+        healthy: float,
+    ) -> None:
+        """Replace the running hub, and move its clients if their kubeconfigs change.
+
+        If the new one is not ready within `timeout` seconds, or not for `healthy` seconds after that, or has lost the
+        cloud, restore the previous hub and raise JoinError. No step needs the cloud. If this process is killed, the
+        guard restores the hub.
+        """
+        own, clients = spec.split(pending)
+        trial = Trial(former, self._snapshot(pending), target)
         self._ledger.settings = spec.to_json()
         state = self._ledger.locate(spec.hub.state_dir)
         try:
+            has_cloud = self.acts and asyncio.run(reaches_cloud(former.hub))
             if self.acts:
                 self._begin_trial(trial)
             clear_rollback(state)
-            self._hub.replace(spec, self._ledger.pending(changes), time.monotonic() + timeout)
-            if self._services.can_be_called:
+            self._hub.replace(spec, own, time.monotonic() + timeout)
+            self._ledger.apply(clients)
+            if clients:
+                self._hub.move_clients(spec, time.monotonic() + timeout)
+            if self.acts:
                 self._say(f"watching the hub for {healthy:g} s")
                 with self._hub.with_last_lines(self._hub.unit_of(spec)) as ended:
                     asyncio.run(watch_hub(spec.hub, healthy, ended))
+                if has_cloud:
+                    asyncio.run(wait_for_cloud(spec.hub, time.monotonic() + timeout))
                 asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
                 self._end_trial(former)
                 self._renew_mirror_pod(spec)
         except FAILURES as error:
-            self._say("the new program is not healthy: going back to the former one")
+            self._say("the new hub is not healthy: going back to the former one")
             outcome = self._roll_back(trial, _error_text(error), timeout)
             raise JoinError(f"{_error_text(error)}; {outcome}") from error
 
     def settle(self, timeout: float) -> None:
-        """Restore the previous hub if an upgrade was killed before the new one had been healthy for long enough.
+        """Restore the previous hub if a process was killed before the new one had been healthy for long enough.
 
         JoinError if a file cannot be restored.
         """
+        self._ledger.remove_drafts()
         if not self._ledger.trial:
             if (installed := self.installed) is not None:
                 self._end_trial(installed)
             return
-        self._say("an upgrade was killed: going back to the former program")
-        outcome = self._roll_back(read_trial(self._ledger.trial), "the upgrade was killed", timeout)
+        self._say("`edgehub` was killed: going back to the former hub")
+        outcome = self._roll_back(read_trial(self._ledger.trial), "`edgehub` was killed", timeout)
         if self._ledger.trial:
             raise JoinError(outcome)
         self._say(outcome)
@@ -187,7 +216,7 @@ class Installation:
 
         The guard is written first: without a recorded trial it removes itself.
         """
-        guard = guard_file(trial.former)
+        guard = guard_file(trial)
         write(self._ledger.locate(guard.path), guard.data, guard.mode, None)
         if trial.former.method == "systemd":
             self._services.start_guard()
@@ -202,7 +231,7 @@ class Installation:
         if self._ledger.trial:
             self._ledger.trial = {}
             self._ledger.save()
-        guard = self._ledger.locate(guard_file(former).path)
+        guard = self._ledger.locate(guard_path(former))
         remove_draft(guard)
         if not guard.exists():
             return
@@ -224,13 +253,17 @@ class Installation:
         self._try(lambda: self._hub.run(former, (FileChange(path, b"") for path in trial.before)))
         if stuck:
             return f"not all could be undone ({stuck})"
-        self._end_trial(former)
+        outcome = "the former hub runs again"
         try:
-            if self._services.can_be_called:
+            if self.acts:
                 asyncio.run(wait_for_hub(former.hub, time.monotonic() + timeout, former=failed))
         except NotReadyError as error:
-            return f"the former program is back, and not ready yet: {error}"
-        return "the former program runs again"
+            outcome = f"the former hub is back, and not ready yet: {error}"
+        # A kubelet that starts before the hub would retry only after up to a minute.
+        if trial.moves_clients:
+            self._try(lambda: self._services.restart_clients(former.service))
+        self._end_trial(former)
+        return outcome
 
     def uninstall(self, *, restarts_pods: bool = False) -> None:
         """Restore every file, and stop the hub. JoinError if a file cannot be restored.
@@ -339,20 +372,6 @@ class Installation:
 
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {change.path: read(below(self._root, change.path)) for change in changes}
-
-    def _undo(self, spec: InstallSpec, former: InstallSpec | None, before: dict[Path, bytes | None]) -> str:
-        """Restore the files as they were when this run began: those of a previous installation, or the node's own.
-
-        Return the outcome as text.
-        """
-        self._say("the hub is not healthy: undoing everything")
-        if former is None:
-            moved = any(self._ledger.has_changed(path) for path in spec.clients)
-            return self._remove(spec, restarts_clients=moved) or "everything is as it was"
-        stuck = self._put_back(former, before)
-        self._try(lambda: self._hub.run(former, spec.hub_changes(self._ledger)))
-        self._try(lambda: self._services.restart_clients(former.service))
-        return f"not all could be undone ({stuck})" if stuck else "everything is as it was"
 
     def _put_back(self, former: InstallSpec, before: dict[Path, bytes | None]) -> str:
         """Restore these contents for an installation that stays. Return "", or the reason if that fails."""

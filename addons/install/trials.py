@@ -1,6 +1,6 @@
-"""An upgrade on trial: the previous hub's files are recorded, and a guard waits beside `edgehub upgrade`.
+"""A hub on trial: its predecessor's files are recorded, and a guard waits beside the process that replaces it.
 
-The upgrading process holds the ledger's lock, for which the guard waits. The guard is a systemd unit or a static pod,
+That process holds the ledger's lock, for which the guard waits. The guard is a systemd unit or a static pod,
 so it survives that process and starts again after a reboot. A trial that it then finds was abandoned.
 """
 
@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from addons.install.changes import FileChange
-from addons.install.install_spec import STATIC_POD, UNIT_FILE, InstallSpec, read_spec
+from addons.install.install_spec import (
+    STATIC_POD,
+    UNIT_FILE,
+    InstallSpec,
+    read_spec,
+)
 from addons.install.services.system_services import (
     GUARD_POD,
-    GUARD_ROOT,
     GUARD_UNIT,
     guard_pod,
     guard_unit,
@@ -25,13 +29,18 @@ COMMAND = ("upgrade", "--settle")
 
 
 class Trial(NamedTuple):
-    """An upgrade that has not completed."""
+    """A replacement of the hub that has not completed."""
 
     former: InstallSpec
     before: dict[Path, bytes | None]
-    """Contents of the previous hub's files; None for a file that did not exist."""
+    """Contents of the files that change; None for a file that did not exist."""
     target: str
-    """The program or image on trial."""
+    """The program or image on trial, or the command that changes more."""
+
+    @property
+    def moves_clients(self) -> bool:
+        """Whether kubeconfigs of the hub's clients change."""
+        return not self.before.keys() <= self.former.hub_files
 
     def to_json(self) -> Json:
         before = {
@@ -49,9 +58,17 @@ def read_trial(trial: Json) -> Trial:
     return Trial(read_spec(trial["former"]), before, trial["target"])
 
 
-def guard_file(former: InstallSpec) -> FileChange:
+def guard_path(former: InstallSpec) -> Path:
+    """Return the path of the guard's unit or static pod."""
+    is_unit = former.method == "systemd"
+    return UNIT_FILE.with_name(GUARD_UNIT) if is_unit else STATIC_POD.with_name(f"{GUARD_POD}.yaml")
+
+
+def guard_file(trial: Trial) -> FileChange:
     """Return the guard's unit or static pod. It runs the previous hub's program, which has worked on this node."""
+    former = trial.former
     if former.method == "systemd":
-        return FileChange(UNIT_FILE.with_name(GUARD_UNIT), guard_unit([former.program, *COMMAND]).encode())
-    manifest = guard_pod(former.image, (*COMMAND, "--root", GUARD_ROOT))
-    return FileChange(STATIC_POD.with_name(f"{GUARD_POD}.yaml"), manifest.encode())
+        text = guard_unit([former.program, *COMMAND])
+    else:
+        text = guard_pod(former.image, COMMAND, restarts_clients=trial.moves_clients)
+    return FileChange(guard_path(former), text.encode())

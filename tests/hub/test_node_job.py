@@ -78,7 +78,7 @@ def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
             assert failed.returncode == 1
             assert why in failed.stderr
             assert ("this version is broken" in failed.stderr) is (image == BROKEN), "its last lines"
-            assert "the former program runs again" in failed.stderr, failed.stderr
+            assert "the former hub runs again" in failed.stderr, failed.stderr
             assert machine.files() == installed
             assert static_pods.images[-2:] == [image, "edgehub:1"]
             assert read_rollback(machine.state).startswith(f"{image}: {why}")
@@ -142,10 +142,10 @@ def test_a_killed_upgrade_of_a_static_pod_is_rolled_back(machine: Machine) -> No
         former = static_pods.hub.pid
         job.kill()
         assert static_pods.guard is not None, "kubelet runs it beside the upgrade"
-        static_pods.guard.wait_for_line("an upgrade was killed", LIMIT)
+        static_pods.guard.wait_for_line("`edgehub` was killed", LIMIT)
         eventually(lambda: machine.files() == before, "byte for byte, the ledger too")
         eventually(
             lambda: static_pods.images[-1] == "edgehub:1" and static_pods.hub.pid != former,
             "the former image runs",
         )
-        assert read_rollback(machine.state) == "edgehub:2: the upgrade was killed"
+        assert read_rollback(machine.state) == "edgehub:2: `edgehub` was killed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import urllib3
 
 from addons.install.services.system_services import GUARD_UNIT
 from addons.startup.rollback import read_rollback
+from tests.cloud.hollow import is_ready
 from tests.cloud.link import Link
+from tests.cloud.ports import free_port
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.controllers.support.scene import Scene
@@ -69,7 +72,7 @@ def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
         failed = edgehub(installed, "upgrade", *services, *flags, "--program", program)
         assert failed.returncode == 1
         assert why in failed.stderr, failed.stderr
-        assert "the former program runs again" in failed.stderr, failed.stderr
+        assert "the former hub runs again" in failed.stderr, failed.stderr
         assert installed.files() == before, "byte for byte, the ledger too"
         assert read_rollback(state).startswith(f"{program}: {why}")
     missing = edgehub(installed, "upgrade", *services, "--program", str(tmp_path / "no-such"))
@@ -88,6 +91,45 @@ def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
     )
     assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
     scene.until(lambda: renew(installed) and "rolled back" not in fleet(kubeconfig))
+
+
+def test_a_failing_installation_over_another_is_rolled_back(
+    installed: Machine, real_cloud: RealCloud
+) -> None:
+    """Among them a hub that is ready by its copies, and does not reach the cloud."""
+    before = installed.files()
+    services = ("--systemctl", str(installed.systemctl), "--timeout", "15", "--healthy", "1")
+    for more, why in (
+        (("--no-such-option",), "the hub does not answer"),
+        (("--tls-port", str(installed.ports["port"])), "the hub does not answer"),
+        (("--server", "https://127.0.0.1:1"), "the hub does not reach the cloud"),
+    ):
+        failed = edgehub(installed, "install", *services, hub=True, more=more)
+        assert failed.returncode == 1
+        assert why in failed.stderr, failed.stderr
+        assert "the former hub runs again" in failed.stderr, failed.stderr
+        assert installed.files() == before, "byte for byte, the ledger too"
+        assert read_rollback(installed.state).startswith(f"`edgehub install`: {why}")
+    real_cloud.admin.wait_for("/api/v1/nodes", installed.node, is_ready, timeout=LIMIT)
+    done = edgehub(installed, "install", *services, hub=True, more=("--disabled-filters", "masterservice"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert read_rollback(installed.state) == ""
+
+
+def test_a_killed_installation_over_another_is_rolled_back(installed: Machine, tmp_path: Path) -> None:
+    """Killed when kubelet has its new kubeconfig."""
+    before, ports = installed.files(), dict(installed.ports)
+    installed.ports |= {"port": free_port(), "tls-port": free_port()}
+    installed.ends = {"restart kubelet.service": signal.SIGKILL}
+    killed = edgehub(installed, "install", "--systemctl", str(installed.systemctl), hub=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
+    installed.process(GUARD_UNIT).wait_for_line("the former hub runs again", LIMIT)
+    assert installed.files() == before, "byte for byte, the ledger too"
+    assert (
+        "restart kubelet.service"
+        in installed.called[installed.called.index("start --no-block edgehub-upgrade.service") :]
+    )
+    installed.ports = ports
 
 
 @pytest.mark.parametrize("power_fails", [False, True])
@@ -116,6 +158,6 @@ def test_a_killed_upgrade_is_rolled_back(
     if power_fails:
         assert installed.files() != before
         installed.boot(GUARD_UNIT)
-    installed.process(GUARD_UNIT).wait_for_line("the former program runs again", LIMIT)
+    installed.process(GUARD_UNIT).wait_for_line("the former hub runs again", LIMIT)
     assert installed.files() == before, "byte for byte, the ledger too"
-    assert read_rollback(installed.state) == f"{good}: the upgrade was killed"
+    assert read_rollback(installed.state) == f"{good}: `edgehub` was killed"

@@ -38,12 +38,21 @@ def containers_at(addresses: Collection[str], root: Path) -> list[Container]:
     The manager's Job runs in one. `root` is the node's root.
     """
     wanted = {VARIABLE + address.encode() for address in addresses}
+    return [
+        container
+        for container in _containers(root)
+        if wanted.intersection(_environment(root / PROC / str(container.pid)))
+    ]
+
+
+def containers_of(pod: str, root: Path) -> list[Container]:
+    """Return the containers of a pod, namespace/name, with its sandbox."""
+    return [container for container in _containers(root) if container.pod == pod]
+
+
+def _containers(root: Path) -> list[Container]:
     names = _pod_names(root / LOGS)
-    return sorted(
-        Container(names.get(uid, uid), pid)
-        for pid, uid in _first_processes(root / PROC)
-        if wanted.intersection(_environment(root / PROC / str(pid)))
-    )
+    return sorted(Container(names.get(uid, uid), pid) for pid, uid in _first_processes(root / PROC))
 
 
 def end(containers: Iterable[Container], grace: float = GRACE_PERIOD) -> None:

@@ -95,6 +95,22 @@ async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = ru
                 raise NotReadyError(missing)
 
 
+async def reaches_cloud(hub: Settings) -> bool:
+    """Whether the running hub reaches the cloud."""
+    async with local(hub.admin_url) as admin:
+        try:
+            cloud = (await _status(admin)).get("cloud", {})
+            return bool(cloud.get("up") and cloud.get("reached"))
+        except (StatusError, Unreachable):
+            return False
+
+
+async def wait_for_cloud(hub: Settings, deadline: float) -> None:
+    """Return when the hub reaches the cloud. NotReadyError at the deadline."""
+    while not await reaches_cloud(hub):
+        await pause("the hub does not reach the cloud, which the former one did", deadline)
+
+
 async def wait_for_healthy_kubelet(deadline: float) -> None:
     """Return when kubelet reports itself healthy. NotReadyError at the deadline."""
     async with local(KUBELET_HEALTH) as kubelet:
@@ -170,8 +186,12 @@ def why_not_ready(node: Json) -> str:
 
 
 async def _start(admin: Client) -> str:
-    status = await admin.request("GET", "/debug/status", timeout=TIMEOUT)
-    return str(json.loads(status.body).get("started", ""))
+    return str((await _status(admin)).get("started", ""))
+
+
+async def _status(admin: Client) -> Json:
+    answer = await admin.request("GET", "/debug/status", timeout=TIMEOUT)
+    return dict(json.loads(answer.body))
 
 
 async def _count(admin: Client) -> float:

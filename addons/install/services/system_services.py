@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
@@ -161,12 +162,13 @@ def static_pod(
     *,
     makes_address: bool = False,
     folders: Iterable[str] = (),
+    read_at_start: str = "",
 ) -> str:
     """Return the static pod that runs the hub from an image, as JSON, which kubelet reads as YAML.
 
     `admin` is the address of the hub's admin port. With `makes_address` it may configure network addresses. `folders`
     of the node contain further files that the hub reads. They are mounted as folders, so that the hub sees replaced
-    files.
+    files. A change of what is `read_at_start` makes another pod.
     """
     host, port = admin
     mounts = [
@@ -190,19 +192,29 @@ def static_pod(
         resources={"requests": {"cpu": "50m", "memory": "128Mi"}},
     )
     volumes = [{"name": name, "hostPath": {"path": path, "type": kind}} for path, kind, _, name in mounts]
-    return _pod("edgehub", container, [*volumes, TMP_VOLUME], uid=True)
+    return _pod("edgehub", container, [*volumes, TMP_VOLUME], read_at_start)
 
 
-def guard_pod(image: str, arguments: Sequence[str]) -> str:
-    """Return the static pod that rolls back an upgrade whose process has been killed. The node's root is mounted at
-    GUARD_ROOT.
+def guard_pod(image: str, command: Sequence[str], *, restarts_clients: bool) -> str:
+    """Return the static pod that restores the previous hub if the process that replaces it has been killed. The node's
+    root is mounted at GUARD_ROOT.
 
-    It writes root's files, and kubelet does the rest, so it needs no capability and no systemctl.
+    It writes root's files, and kubelet does the rest, so it needs no capability and no systemctl, unless it
+    `restarts_clients` by the host's systemctl.
     """
+    arguments = (
+        *command,
+        "--root",
+        GUARD_ROOT,
+        *(("--systemctl", HOST_SYSTEMCTL) if restarts_clients else ()),
+    )
     container = _container(image, arguments, [{"name": "host", "mountPath": GUARD_ROOT}])
+    if restarts_clients:
+        container["securityContext"] = {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True}
     volumes = [{"name": "host", "hostPath": {"path": "/", "type": "Directory"}}]
     # kubelet does not start a pod again that has just ended, so each guard has a name of its own.
-    return _pod(f"{GUARD_POD}-{token_hex(4)}", container, volumes, restartPolicy="OnFailure")
+    name = f"{GUARD_POD}-{token_hex(4)}"
+    return _pod(name, container, volumes, restartPolicy="OnFailure", hostPID=restarts_clients)
 
 
 def _container(
@@ -230,9 +242,11 @@ def _container(
     }
 
 
-def _pod(name: str, container: Json, volumes: Sequence[Json], *, uid: bool = False, **spec: str) -> str:
-    """Return the manifest. With `uid` its UID depends on everything but the image, so that kubelet replaces only the
-    container for a new image.
+def _pod(
+    name: str, container: Json, volumes: Sequence[Json], read_at_start: str | None = None, **spec: object
+) -> str:
+    """Return the manifest. With `read_at_start` its UID depends on this text and on everything but the image, so that
+    kubelet replaces only the container for a new image.
 
     That takes half a second. kubelet ignores changes of other fields of a running container, so these change the UID.
     """
@@ -248,9 +262,10 @@ def _pod(name: str, container: Json, volumes: Sequence[Json], *, uid: bool = Fal
             **spec,
         },
     }
-    if uid:
+    if read_at_start is not None:
         same = {**pod, "spec": {**pod["spec"], "containers": [{**container, "image": ""}]}}
-        pod["metadata"]["uid"] = hashlib.blake2b(json.dumps(same).encode(), digest_size=16).hexdigest()
+        text = json.dumps(same) + read_at_start
+        pod["metadata"]["uid"] = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     return json.dumps(pod, indent=2) + "\n"
 
 
@@ -269,6 +284,8 @@ PROXY_UNIT = "kube-proxy.service"
 GUARD_UNIT = "edgehub-upgrade.service"
 GUARD_POD = "edgehub-upgrade"
 GUARD_ROOT = "/host"
+HOST_SYSTEMCTL = "nsenter --target 1 --mount -- systemctl"
+"""The host's systemctl from a privileged pod, in the namespaces of the host's first process."""
 TIMEOUT = 120.0
 """Seconds for one command; systemd itself allows a service 90 to start."""
 ENDED = ("failed", "dead", "auto-restart", "auto-restart-queued")
@@ -282,10 +299,11 @@ class ServiceError(Exception):
 
 
 class Services:
-    """Calls a program with systemctl's arguments; without a program no service is started or stopped."""
+    """Calls a command with systemctl's arguments; without a command no service is started or stopped."""
 
     def __init__(self, program: str) -> None:
         self.program = program
+        self._command = shlex.split(program)
 
     @property
     def can_be_called(self) -> bool:
@@ -364,7 +382,7 @@ class Services:
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(  # noqa: S603 - the operator names the program
-                [self.program, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
+                [*self._command, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ServiceError(f"{self.program} {' '.join(arguments)}: {error}") from error

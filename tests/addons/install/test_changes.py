@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import resource
 from pathlib import Path
 
 import pytest
 
-from addons.install.changes import FileChange, Ledger, below, diff, read, write
+from addons.install.changes import FileChange, Ledger, below, diff, locked, read, write
 
 FILE, OTHER, FOLDER = Path("/etc/a.conf"), Path("/etc/b.conf"), Path("/var/lib/ledger")
 KUBECONFIG = """\
@@ -50,6 +52,18 @@ def test_changes_are_made_and_reverted(root: Path) -> None:
     assert read(root / "etc/a.conf") == b"original\r\n\xff"
     assert sorted(path.name for path in root.rglob("*") if path.is_file()) == ["a.conf"]
     assert again.is_empty
+
+
+def test_two_commands_exclude_each_other_before_there_is_a_ledger(root: Path) -> None:
+    folder = root / "var/lib"
+    folder.mkdir(parents=True)
+    other = os.open(folder, os.O_RDONLY)
+    try:
+        with locked(root, FOLDER), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(other)
 
 
 def test_a_recorded_change_that_was_not_made_is_reverted_without_effect(root: Path) -> None:

@@ -110,7 +110,7 @@ def test_the_doctor_checks_the_installed_hub(root: Path, capsys: pytest.CaptureF
     off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
     kubelet = f"/{KUBELET}"
     spec = InstallSpec("edge-9", "systemd", "/usr/bin/edgehub", "", off, kubelet, kubelet, ())
-    Installation(root, Services(""), print).install(spec, 1)
+    Installation(root, Services(""), print).install(spec, 1, 0)
     assert run(["doctor", "--root", str(root)]) == 1
     said = capsys.readouterr().out
     assert f"127.0.0.1:{off[-1]} (--admin-port) is free" in said
@@ -124,7 +124,7 @@ def test_the_doctor_checks_the_program_at_the_path_in_the_unit(
     off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
     kubelet = f"/{KUBELET}"
     spec = InstallSpec("edge-9", "systemd", "/bin/sh", "", off, kubelet, kubelet, ())
-    Installation(root, Services(""), print).install(spec, 1)
+    Installation(root, Services(""), print).install(spec, 1, 0)
     run(["doctor", "--root", str(root)])
     assert f"failed   program      /bin/sh is not there below {root}" in capsys.readouterr().out
     run(["doctor", "--root", str(root), "--systemctl", "/bin/true"])
@@ -138,7 +138,7 @@ def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
     token = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
     text, kubelet = token.read_text(), f"/{KUBELET}"
     spec = InstallSpec("n9", "systemd", "/usr/bin/edgehub", "", (), "", kubelet, (), text)
-    Installation(root, Services(""), print).install(spec, 1)
+    Installation(root, Services(""), print).install(spec, 1, 0)
     capsys.readouterr()
     assert run(["install", "--root", str(root), "--dry-run", "--program", "/usr/bin/edgehub"]) == 0
     assert capsys.readouterr().out == "every file is as it shall be\n"

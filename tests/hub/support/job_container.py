@@ -80,7 +80,10 @@ class StaticPods(Worker):
             container = json.loads(self._guard_manifest.read_text())["spec"]["containers"][0]
             arguments = [argument.replace("/host", str(self._machine.root)) for argument in container["args"]]
             self.guard = Process(
-                "guard", [sys.executable, "-m", "addons.command", *arguments], self._machine.folder
+                "guard",
+                [sys.executable, "-m", "addons.command", *arguments],
+                self._machine.folder,
+                path_of(self._machine),
             )
 
     def _stop_guard(self) -> None:
@@ -144,8 +147,12 @@ def container_command(pod_spec: Json, machine: Machine, *more: str) -> tuple[lis
         for argument in (*container["command"], *container["args"])
     ]
     flags = ["--", *machine.hub_flags] if container["args"][0] == "install" else []
-    environment = {**os.environ, "PATH": f"{machine.folder / 'bin'}:{os.environ['PATH']}"}
-    return [*arguments, *more, *flags], environment
+    return [*arguments, *more, *flags], {**os.environ, **path_of(machine)}
+
+
+def path_of(machine: Machine) -> dict[str, str]:
+    """The variable by which a container finds the programs of `lay_programs`."""
+    return {"PATH": f"{machine.folder / 'bin'}:{os.environ['PATH']}"}
 
 
 def run_container(pod_spec: Json, machine: Machine, *more: str) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import signal
 import socketserver
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -218,10 +218,11 @@ class Machine:
 
 
 def edgehub(
-    machine: Machine, command: str, *flags: str, hub: bool = False
+    machine: Machine, command: str, *flags: str, hub: bool = False, more: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A subcommand that changes the machine; with `hub` the flags of its hub follow."""
-    arguments = ["--root", str(machine.root), *flags, *(["--", *machine.hub_flags] if hub else [])]
+    """A subcommand that changes the machine; with `hub` the flags of its hub follow, and `more` of these."""
+    own = ["--", *machine.hub_flags, *more] if hub else []
+    arguments = ["--root", str(machine.root), *flags, *own]
     return subprocess.run(
         [sys.executable, "-m", "addons.command", command, *arguments],
         cwd=ROOT,

@@ -108,7 +108,7 @@ def uninstall(root: Path) -> None:
     write_kubeconfig(kubelet, "https://cloud:6443", token="secret")
     name = str(Path("/") / kubelet.relative_to(root))
     spec = InstallSpec("n1", "systemd", "/usr/bin/edgehub", "", FOR_PODS, name, name, ())
-    Installation(root, Services(""), print).install(spec, 1)
+    Installation(root, Services(""), print).install(spec, 1, 0)
     run(sys.executable, "-m", "addons.command", "uninstall", "--root", str(root), "--systemctl", "true")
 
 

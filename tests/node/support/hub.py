@@ -117,3 +117,12 @@ def wait_until_ready(node: Machine) -> None:
     """Wait until the hub reports that it is ready."""
     asked = ("curl", "--silent", "--fail", "--max-time", "5", "http://127.0.0.1:10267/readyz")
     until("the hub is ready", lambda: node.try_run(*asked).returncode == 0, LONG)
+
+
+def has_heard_kubelet(node: Machine) -> bool:
+    """Whether kubelet has renewed its Lease since the hub's start."""
+    page = node.try_run("curl", "--silent", "--max-time", "5", "http://127.0.0.1:10267/metrics").stdout
+    wanted = ("edgehub_requests_total{", 'component="kubelet"', 'resource="leases"', 'code="200"')
+    return any(
+        all(each in line for each in wanted) and not line.endswith(" 0.0") for line in page.splitlines()
+    )

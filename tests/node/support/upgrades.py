@@ -38,7 +38,7 @@ hub()
 FILES = """\
 cd /
 find etc/kubernetes etc/systemd var/lib/edgehub-install \\
-    -type f ! -name '*.edgehub-new' -exec sha256sum {} + -o -type l -printf '%p %l\\n' | sort
+    -type f -exec sha256sum {} + -o -type l -printf '%p %l\\n' | sort
 """
 
 
@@ -79,7 +79,7 @@ class Upgrades:
         for flag in self.bad:
             done = self.node.try_run(*self.command("--timeout=15", flag))
             assert done.returncode == 1, done.stdout + done.stderr
-            assert "the former program runs again" in done.stderr, done.stderr
+            assert "the former hub runs again" in done.stderr, done.stderr
             assert self.files() == before, "byte for byte, the ledger too"
 
     def die_at_each_step(self) -> None:
@@ -118,6 +118,17 @@ class Upgrades:
         assert self.files() != before
         lifecycle.reboot(instance, self.node.name, offline=True, later="")
         self.wait_until_back(before)
+
+    def die_amid_installation(self, *flags: str) -> None:
+        """Kill an installation with other flags when kubelet speaks to the new hub."""
+        before = self.files()
+        self.node.run("systemd-run", "--unit=again", "edgehub", "install", "--healthy=600", *flags)
+        until("the new hub runs", lambda: "watching the hub" in self.log("again"), LONG)
+        until("kubelet writes by the new hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+        assert self.files() != before
+        self.node.run("systemctl", "kill", "--signal=KILL", "again")
+        self.wait_until_back(before)
+        until("kubelet writes by the former hub", lambda: hub.has_heard_kubelet(self.node), LONG)
 
     def log(self, unit: str) -> str:
         return self.node.run("journalctl", f"--unit={unit}", "--no-pager")

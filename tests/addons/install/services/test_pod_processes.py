@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.services.pod_processes import Container, containers_at, end, has_pod, last_lines, logs_of
+from addons.install.services.pod_processes import (
+    Container,
+    containers_at,
+    containers_of,
+    end,
+    has_pod,
+    last_lines,
+    logs_of,
+)
 
 UID, OTHER = "0d0fd4b3-5a0a-4c9e-9a1c-0a3f8f4e6b11", "7c3d4a7b-1f2e-4d5c-8b9a-0f1e2d3c4b5a"
 ADDRESS = "169.254.2.1"
@@ -43,6 +51,7 @@ def test_a_container_is_found_by_the_address_in_its_environment(tmp_path: Path) 
         Container("default/web", 10),
         Container("kube-system/proxy", 30),
     ]
+    assert containers_of("default/web", tmp_path) == [Container("default/web", 10)]
 
 
 def test_a_node_without_pods_has_no_containers(tmp_path: Path) -> None:

@@ -148,16 +148,18 @@ def test_dollar_signs_are_escaped_in_arguments_of_the_static_pod() -> None:
 
 def test_the_static_pods_uid_changes_with_anything_but_the_image() -> None:
     def manifest(
-        image: str = "edgehub:1", *arguments: str, port: int = 1, folders: Sequence[str] = ()
+        image: str = "edgehub:1", *arguments: str, port: int = 1, folders: Sequence[str] = (), text: str = ""
     ) -> bytes:
-        return static_pod(image, arguments, "/k", ("127.0.0.1", port), folders=folders).encode()
+        admin = ("127.0.0.1", port)
+        return static_pod(image, arguments, "/k", admin, folders=folders, read_at_start=text).encode()
 
     uid = uid_of(manifest())
     assert re.fullmatch("[0-9a-f]{32}", uid)
     assert uid_of(manifest("edgehub:2")) == uid
-    others = manifest("edgehub:1", "--node"), manifest(port=2), manifest(folders=["/tls"])
-    assert len({uid, *map(uid_of, others)}) == 4
-    for text in (None, b"", b"kind: Pod", b"[]", b'{"metadata": []}', guard_pod("edgehub:1", []).encode()):
+    others = manifest("edgehub:1", "--node"), manifest(port=2), manifest(folders=["/tls"]), manifest(text="k")
+    assert len({uid, *map(uid_of, others)}) == 5
+    guard = guard_pod("edgehub:1", [], restarts_clients=False).encode()
+    for text in (None, b"", b"kind: Pod", b"[]", b'{"metadata": []}', guard):
         assert uid_of(text) == ""
 
 

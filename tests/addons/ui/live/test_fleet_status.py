@@ -99,7 +99,7 @@ async def test_a_quiet_hub_sends_renewals_with_few_statuses_and_logs_nothing(
 ) -> None:
     """Also one that has been rolled back: the manager's duties for nodes cost a hub nothing else."""
 
-    class Told(Heard):
+    class Told(RecordedReports):
         def publish_status(self, status: str) -> None:
             kubelet.lease.publish_status(status)
 
