@@ -115,3 +115,21 @@ async def test_a_list_at_an_exact_version_does_not_replace_the_current_one(node:
     node.passed("GET", f"{PODS_PATH}?{query}", 200, page(3), headers=TYPED)
     node.health.failed("gone")
     assert (await node.ask(PODS_PATH))[:2] == (200, page(7))
+
+
+async def test_a_lease_that_the_hub_does_not_renew_is_refused_with_the_reason_of_the_outage(
+    node: Node,
+) -> None:
+    """A component with the node's identity, which the cloud does not accept now, saw only that there is no cloud."""
+    path = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/web"
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": 15}
+    lease = {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "spec": spec}
+    lease["metadata"] = {"namespace": "shop", "name": "web", "resourceVersion": "7"}
+    node.tables.leases.named = {("shop", "web")}
+    node.passed("PUT", path, 200, raw(lease), caller=HUB, headers=TYPED)
+    node.health.refuses_node = True
+    change = raw({"spec": {"holderIdentity": "mine"}})
+    status, body, _ = await node.send("PATCH", path, change, was_sent=True)
+    assert status == 503
+    assert b"only its holder renews this Lease meanwhile (" in body
+    assert b"identity" in body
