@@ -31,7 +31,15 @@ from addons.views.open_view import ViewKey
 from addons.views.source import Source
 from addons.views.sources import Sources
 from addons.views.watch_answer import watch_answer
-from kube.errors import StatusError, expired, not_found, too_large_version, too_many_requests, unavailable
+from kube.errors import (
+    StatusError,
+    expired,
+    not_acceptable,
+    not_found,
+    too_large_version,
+    too_many_requests,
+    unavailable,
+)
 from kube.http.gzip_bodies import one_at_a_time
 from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
@@ -43,6 +51,7 @@ from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import ListMeta
 from kube.wire.encoded_objects import Encoded
+from kube.wire.negotiation import acceptable
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields of every object, whose selectors the hub can evaluate on a wider copy."""
@@ -95,10 +104,12 @@ class OfflineReads:
     ) -> Answer | None:
         """Return the newest answer to a GET or list; None if the node has none.
 
-        StatusError 404 if the object is known to be absent, 410 and 504 for a version or page that the node does not
-        have.
+        StatusError 406 before all others for a form that only the cloud may have, 404 if the object is known to be
+        absent, 410 and 504 for a version or page that the node does not have.
         """
         answer = await self._answers.get(request.key(identity.user))
+        if answer is None and read is not None and not acceptable(request.accept):
+            raise not_acceptable("without the cloud, objects come as JSON, protobuf or a Table")
         if read is None:
             return cached_answer(answer)
         if read.verb == "get":
