@@ -50,7 +50,7 @@ def test_a_relayed_request_is_sent_to_a_server_that_is_up(egress: Egress) -> Non
     assert pool_key_of(flow).server == B
 
 
-def test_a_relayed_request_marks_its_server_as_asked(egress: Egress) -> None:
+def test_a_relayed_request_records_that_its_server_owes_a_response(egress: Egress) -> None:
     egress.requestheaders(flow_of())
     health = next(each for each in egress.link.cloud.servers if each.asked > each.heard)
     egress.link.heard(health.server)

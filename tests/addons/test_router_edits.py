@@ -198,7 +198,7 @@ async def test_a_cached_relay_is_answered_by_the_hub_offline_or_behind_a_pending
 
 
 @pytest.mark.parametrize("is_up", [True, False])
-async def test_the_hub_answers_for_the_lease_of_the_node_at_all_times(relaying: World, is_up: bool) -> None:
+async def test_the_hub_always_answers_requests_for_the_nodes_lease(relaying: World, is_up: bool) -> None:
     relaying.standing.is_up = is_up
     flow = await relaying.request(
         "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1", "cached", method="PUT"

@@ -32,7 +32,7 @@ def traffic() -> Traffic:
     return under_guard(Traffic(Records()))
 
 
-def answered(
+def flow_with_response(
     target: str = SERVICES, *, cloud: bool = False, listener: Listener = Listener.PLAIN, code: int = 200
 ) -> http.HTTPFlow:
     flow = tflow.tflow(
@@ -50,7 +50,7 @@ def counts_of(traffic: Traffic, component: str = "kube-proxy") -> ComponentCount
 
 
 def test_the_bytes_of_a_buffered_response_are_counted(traffic: Traffic) -> None:
-    flow = answered(cloud=True)
+    flow = flow_with_response(cloud=True)
     traffic.responseheaders(flow)
     traffic.response(flow)
     assert counts_of(traffic).totals.since(type(counts_of(traffic).totals)()) == counts_of(traffic).totals
@@ -66,7 +66,7 @@ def test_the_bytes_of_a_buffered_response_are_counted(traffic: Traffic) -> None:
 def test_the_bytes_of_a_stream_are_counted_piece_by_piece(
     traffic: Traffic, cloud: bool, fetched: int
 ) -> None:
-    flow = answered(WATCH, cloud=cloud)
+    flow = flow_with_response(WATCH, cloud=cloud)
     assert flow.response is not None
     flow.response.stream = True
     traffic.responseheaders(flow)
@@ -80,7 +80,7 @@ def test_the_bytes_of_a_stream_are_counted_piece_by_piece(
 
 
 def test_a_streamed_response_remains_streamed(traffic: Traffic) -> None:
-    flow = answered()
+    flow = flow_with_response()
     assert flow.response is not None
     flow.response.stream = lambda chunk: chunk.upper()
     traffic.responseheaders(flow)
@@ -90,19 +90,19 @@ def test_a_streamed_response_remains_streamed(traffic: Traffic) -> None:
 
 
 def test_an_error_response_is_not_counted_as_served_from_copies(traffic: Traffic) -> None:
-    traffic.response(answered(code=503))
+    traffic.response(flow_with_response(code=503))
     assert (counts_of(traffic).totals.sent, counts_of(traffic).totals.copied) == (5, 0)
 
 
 def test_each_request_and_the_start_of_each_watch_is_observed(traffic: Traffic) -> None:
-    watch = answered(WATCH)
+    watch = flow_with_response(WATCH)
     assert watch.response is not None
     watch.response.stream = True
     traffic.responseheaders(watch)
     assert callable(watch.response.stream)
     watch.response.stream(b"abc")
     traffic.response(watch)
-    traffic.response(answered(code=404))
+    traffic.response(flow_with_response(code=404))
     seen = [
         (each.verb, each.status, each.sent, each.seconds is None)
         for each in traffic.observations.past(WantedLines())
@@ -111,11 +111,11 @@ def test_each_request_and_the_start_of_each_watch_is_observed(traffic: Traffic) 
 
 
 def test_refusals_and_aborts_are_errors_but_client_disconnects_are_not(traffic: Traffic) -> None:
-    traffic.response(answered(code=404))
-    broken = answered(WATCH)
+    traffic.response(flow_with_response(code=404))
+    broken = flow_with_response(WATCH)
     broken.response, broken.error = None, mitmproxy_flow.Error("connection refused")
     traffic.error(broken)
-    left = answered(WATCH)
+    left = flow_with_response(WATCH)
     traffic.responseheaders(left)
     left.error = mitmproxy_flow.Error("client disconnected")
     traffic.error(left)

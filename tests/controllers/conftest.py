@@ -34,7 +34,7 @@ _numbers = itertools.count(1)
 def managed_cloud(
     tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]
 ) -> Iterator[RealCloud]:
-    """A control plane with some controllers, not the session's: managers change what they find there."""
+    """Start a control plane with some controllers, separate from the session's, as managers change its objects."""
     folder = tmp_path_factory.mktemp("managed")
     controllers = [
         "garbage-collector-controller",
@@ -53,7 +53,7 @@ def managed_cloud(
 
 
 def identity_for_webhooks(folder: Path) -> Path:
-    """An AdmissionConfiguration by which the API server shows its webhooks a certificate of `front-proxy.crt`."""
+    """Write an AdmissionConfiguration with which the API server presents `front-proxy.crt` to its webhooks."""
     authority = Authority("front proxy CA")
     (folder / "front-proxy.crt").write_bytes(authority.certificate)
     shown = authority.issue_client("front-proxy-client")
@@ -75,19 +75,19 @@ def identity_for_webhooks(folder: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def account(managed_cloud: RealCloud) -> Path:
-    """A kubeconfig with the identity that the manifests give the manager."""
+    """Return a kubeconfig with the identity that the manifests give the manager."""
     return managed_cloud.kubeconfig("account", token=managed_cloud.token("kube-system", "edgehub-manager"))
 
 
 @pytest.fixture(scope="package")
 def running() -> Running:
-    """The running controllers of the other fixtures, to wait until they are idle."""
+    """Return the running controllers of the other fixtures, to wait until they are idle."""
     return []
 
 
 @pytest.fixture
 def start_manager(account: Path, tmp_path: Path, running: Running) -> Iterator[StartManager]:
-    """Start managers for a test that needs its own, while no other runs."""
+    """Start managers for a test that needs its own, while no other one runs."""
     with ExitStack() as stack:
 
         def start(*flags: str) -> ManagerProcess:
@@ -104,7 +104,7 @@ def start_manager(account: Path, tmp_path: Path, running: Running) -> Iterator[S
 def manager(
     account: Path, tmp_path_factory: pytest.TempPathFactory, running: Running
 ) -> Iterator[ManagerProcess]:
-    """The manager that leads during the tests of a module. None of its requests may have been forbidden."""
+    """Run the manager that leads during the tests of a module; check that none of its requests was forbidden."""
     with ManagerProcess(tmp_path_factory.mktemp("manager"), account) as started:
         started.wait_until_leading()
         running.append(started)
@@ -115,11 +115,11 @@ def manager(
 
 @pytest.fixture
 def scene(managed_cloud: RealCloud, running: Running) -> Scene:
-    """New names, and what a test does to the cluster and sees of it."""
+    """Return new names, and the steps and conditions of a test on the cluster."""
     return Scene(managed_cloud, running)
 
 
 @pytest.fixture
 def bindings(scene: Scene) -> BindingScene:
-    """A scene with bindings and workloads."""
+    """Return a scene with bindings and workloads."""
     return BindingScene(scene)

@@ -1,4 +1,4 @@
-"""The manager in clusters that OpenYurt made: other versions of NodePool, NodeBuckets, or neither of them."""
+"""The manager in clusters set up by OpenYurt: with other versions of NodePool, with NodeBuckets, or without either."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ REVIEW = "apiextensions.k8s.io/v1"
 
 
 class ConversionWebhook(HttpServer):
-    """Converts on a port of its own; a context manager."""
+    """A conversion webhook on its own port; a context manager."""
 
     def __init__(self, folder: Path) -> None:
         authority = Authority()
         self.converted: Counter[str] = Counter()
-        """Objects by the version that they were converted to."""
+        """Converted objects by their target version."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*authority.issue_server("conversion", [LOOPBACK]).write(folder, "conversion"))
         webhook = self
@@ -51,7 +51,7 @@ class ConversionWebhook(HttpServer):
         }
 
     def review(self, request: Json) -> Json:
-        """The ConversionReview that answers a request."""
+        """Return the ConversionReview with the response to a request."""
         wanted = request["desiredAPIVersion"]
         self.converted[wanted.rpartition("/")[2]] += len(request["objects"])
         converted = [convert(each, wanted) for each in request["objects"]]
@@ -60,7 +60,7 @@ class ConversionWebhook(HttpServer):
 
 
 def convert(obj: Json, api_version: str) -> Json:
-    """A NodePool in another version: the newest one gets its own fields, the others lose them."""
+    """Convert a NodePool to another version: the newest one gets its own fields, the others lose them."""
     spec = dict(obj.get("spec") or {})
     if api_version.endswith("/v1beta2"):
         spec = {**NEW_FIELDS, **spec}
@@ -77,7 +77,7 @@ KIND = f"nodepools.{GROUP}"
 
 
 def crd(plural: str, kind: str, versions: list[str], schema: Json) -> Json:
-    """A kind without a schema of ours, as another project serves it; the first version is stored."""
+    """Return a kind without our schema, as another project serves it; the first version is stored."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -103,12 +103,12 @@ def crd(plural: str, kind: str, versions: list[str], schema: Json) -> Json:
 FREE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 OLD_SCHEMA = {"properties": {"spec": FREE, "status": FREE}}
 OLD = crd("nodepools", "NodePool", ["v1beta1", "v1alpha1"], OLD_SCHEMA)
-"""NodePool as OpenYurt up to 1.6 has it: no v1beta2."""
+"""NodePool as in OpenYurt up to 1.6: without v1beta2."""
 
 
 @pytest.fixture
 def own_kind(managed_cloud: RealCloud) -> Iterator[None]:
-    """Takes the kind NodePool away for a test, and gives ours back after it."""
+    """Remove the kind NodePool for a test, and restore ours after it."""
     remove(managed_cloud)
     yield
     remove(managed_cloud)
@@ -120,11 +120,11 @@ def remove(cloud: RealCloud) -> None:
 
 
 @pytest.mark.usefixtures("own_kind")
-def test_pools_of_older_versions_are_read_as_they_are(
+def test_pools_of_older_versions_are_read_unmodified(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager
 ) -> None:
     managed_cloud.apply([OLD])
-    # All but NodePool itself: it changes no kind that is there.
+    # All manifests except NodePool itself: the manager changes no existing kind.
     before = scene.admin.get(CRD)
     rest = [each for each in served(MANIFESTS) if each.name != "nodepools.yaml"]
     managed_cloud.kubectl("apply", *(argument for each in rest for argument in ("-f", str(each))))
@@ -140,7 +140,7 @@ def test_pools_of_older_versions_are_read_as_they_are(
     after = scene.admin.get(CRD)
     assert (before["metadata"]["uid"], before["spec"]) == (after["metadata"]["uid"], after["spec"])
 
-    # OpenYurt is upgraded, which serves v1beta2 as well: ours applies over it, and the manager goes on.
+    # OpenYurt is upgraded and serves v1beta2 as well: our manifest applies over it, and the manager continues.
     managed_cloud.apply(MANIFESTS / "nodepools.yaml")
     other = scene.node(pool)
     scene.until(lambda: scene.admin.request("GET", f"{POOLS}/{pool}").status == 200)
@@ -151,10 +151,11 @@ def test_pools_of_older_versions_are_read_as_they_are(
 def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager, tmp_path: Path
 ) -> None:
-    """OpenYurt 1.6 serves no v1beta2. 1.7 converts between three versions, and moves what is stored to the newest."""
+    """OpenYurt 1.6 does not serve v1beta2; 1.7 converts between three versions, and migrates stored objects to the
+    newest."""
 
     def upgraded(webhook: ConversionWebhook, stored: str) -> Json:
-        """NodePool as OpenYurt 1.7 has it: three versions of different schemas, and a webhook between them."""
+        """Return NodePool as in OpenYurt 1.7: three versions with different schemas, and a webhook between them."""
         made = crd("nodepools", "NodePool", ["v1beta2", "v1beta1", "v1alpha1"], OLD_SCHEMA)
         for version in made["spec"]["versions"]:
             version["storage"] = version["name"] == stored
@@ -194,7 +195,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
         scene.until(lambda: seen() == [own, other])
         scene.until(lambda: "v1beta2" in followed())
 
-        # A manager that starts now reads v1beta2, whatever is stored.
+        # A manager that starts now reads v1beta2, whatever version is stored.
         first.process.stop()
         start_manager("--no-leader-elect")
         assert webhook.converted["v1beta2"] > 0
@@ -208,7 +209,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
 
 @pytest.fixture
 def no_creation(managed_cloud: RealCloud) -> Iterator[None]:
-    """Revoke the manager's right to create kinds for one test."""
+    """Revoke the manager's permission to create kinds for one test."""
     manifest = MANIFESTS / "crd-creation.yaml"
     managed_cloud.kubectl("delete", "-f", str(manifest))
     yield
@@ -224,7 +225,7 @@ def test_triggers_and_grids_run_without_node_pools(
     start_manager().wait_until_leading()
     grid = scene.grid()
     scene.sees(scene.services, f"{grid}-svc", lambda obj: obj["spec"]["selector"])
-    # A changed annotation, and a changed bucket of a pool.
+    # A changed annotation and a changed bucket of a pool trigger updates.
     changed, pooled = scene.service(), scene.service(POOL_TOPOLOGY)
     first = scene.slice(changed, "a")
     causes = itertools.count()
@@ -234,7 +235,7 @@ def test_triggers_and_grids_run_without_node_pools(
         scene.admin.patch(f"{scene.services}/{changed}", {"metadata": {"annotations": annotations}})
         return bool(scene.trigger(scene.slices, first))
 
-    # Again and again: a change that the manager sees before the slice concerns no slice.
+    # Repeat the change: if the manager reads it before the slice, it affects no slice.
     scene.until(retopologised)
     touched, left = scene.slice(pooled, "b"), scene.slice(pooled, "c")
     name, pool = scene.name("bucket"), scene.name("pool")

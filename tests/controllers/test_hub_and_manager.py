@@ -1,4 +1,4 @@
-"""Hubs and the manager: hubs filter by the pools that the manager keeps, and share one copy under its leaders."""
+"""Hubs with the manager: hubs filter by the manager's pools, and share one copy through its elected leaders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real]
 @pytest.mark.usefixtures("manager")
 def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) -> None:
     def api_server_address(kubelet: RestClient) -> str:
-        """The ClusterIP of default/kubernetes that kubelet gives to pods."""
+        """Return the ClusterIP of default/kubernetes that kubelet gives to pods."""
         services = kubelet.get("/api/v1/services", resourceVersion="0")["items"]
         (found,) = (each for each in services if each["metadata"]["name"] == "kubernetes")
         return str(found["spec"]["clusterIP"])
@@ -54,8 +54,8 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
             scene.until(lambda: api_server_address(kubelet) == "169.254.2.1")
 
 
-def test_all_hubs_are_in_one_table(scene: Scene, manager: ManagerProcess, tmp_path: Path) -> None:
-    """The manager's page and `edgehub fleet` show a hub's report in its node's Lease, and kubectl the leaders."""
+def test_the_fleet_table_has_all_hubs(scene: Scene, manager: ManagerProcess, tmp_path: Path) -> None:
+    """The manager's page and `edgehub fleet` show the report in each node's Lease, and kubectl shows the leaders."""
     node = scene.node()
     identity = scene.cloud.node_kubeconfig(node)
     lease = {"metadata": {"name": node}, "spec": {"holderIdentity": node, "leaseDurationSeconds": 20}}
@@ -81,7 +81,8 @@ def test_all_hubs_are_in_one_table(scene: Scene, manager: ManagerProcess, tmp_pa
 
 
 def check_certificate(scene: Scene, hub: Hub, use: str, name: str, *names: str) -> None:
-    """The cluster has signed what a port shows, because the manager approved it, and the metric says until when."""
+    """Check that the cluster signed a port's certificate, approved by the manager, and that the metric has its
+    expiry."""
     file = hub.state / "pki" / name
     scene.until(file.exists)
     found = x509.load_pem_x509_certificate(file.read_bytes())
@@ -97,13 +98,13 @@ def check_certificate(scene: Scene, hub: Hub, use: str, name: str, *names: str) 
 
 
 class PoolNode:
-    """A node of a pool with its hub, whose certificate for the peer port the cluster signs."""
+    """A node of a pool with its hub; the cluster signs its peer port's certificate."""
 
     def __init__(self, scene: Scene, pool: str, folder: Path, address: str, port: int) -> None:
         self._scene = scene
         self.address = address
         self.name = scene.node(address=address)
-        # The hub itself says that it can lead.
+        # The hub itself reports that it can lead.
         scene.admin.patch(f"{NODES}/{self.name}", {"metadata": {"annotations": {PEER: None}}})
         scene.relabel(self.name, pool)
         self.hub = Hub(
@@ -119,27 +120,29 @@ class PoolNode:
         return bool(found["role"] == role)
 
     def can_lead(self) -> bool:
-        """Whether the hub has said so."""
+        """Return True if the hub has reported so."""
         node = self._scene.admin.get(f"{NODES}/{self.name}")
         return PEER in node["metadata"].get("annotations", {})
 
     def slices(self) -> set[str]:
-        """The slices that kube-proxy on the node sees."""
+        """Return the slices that kube-proxy on the node gets."""
         with RestClient(self.hub.url, user_agent="kube-proxy/v1.36.3 (linux/amd64)") as kube_proxy:
             found = kube_proxy.get(self._scene.slices, resourceVersion="0")["items"]
         return {each["metadata"]["name"] for each in found}
 
     def reads_from(self) -> set[tuple[str, int]]:
-        """The servers of sources of slices, and how often these were listed."""
+        """Return the servers of the sources of slices, and how often these were listed."""
         path = "/apis/discovery.k8s.io/v1/endpointslices"
         return {(each["server"], each["lists"]) for each in self.hub.sources() if each["path"] == path}
 
 
 @pytest.fixture
 def nodes(scene: Scene, tmp_path: Path) -> Iterator[list[PoolNode]]:
-    """Three nodes of a pool that elects one leader, with their hubs."""
+    """Run three nodes of a pool that elects one leader, with their hubs."""
     pool = scene.pool(interConnectivity=True)
-    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's own listener gets the peer port's number
+    reserved = (
+        ReservedPort()
+    )  # reserved on 127.0.0.1 too, so that no other listener of the hub gets the peer port's number
     addresses = [f"127.0.36.{number}" for number in (1, 2, 3)]
     made = [PoolNode(scene, pool, tmp_path, each, reserved.number) for each in addresses]
     try:
@@ -155,10 +158,10 @@ def nodes(scene: Scene, tmp_path: Path) -> Iterator[list[PoolNode]]:
 
 
 @pytest.mark.usefixtures("manager")
-def test_hubs_share_one_copy_under_the_leader_that_the_manager_elects(
+def test_hubs_share_one_copy_through_the_leader_elected_by_the_manager(
     scene: Scene, nodes: list[PoolNode]
 ) -> None:
-    """From the certificates that the manager approves to a leader that it deposes, nothing is listed twice."""
+    """From the approval of certificates to the removal of a leader, nothing is listed twice."""
     [pool] = {scene.admin.get(f"{NODES}/{each.name}")["metadata"]["labels"][POOL_LABEL] for each in nodes}
     elected = scene.sees(POOLS, pool, lambda obj: len(leaders(obj)) == 1)
     [first] = [each for each in nodes if [each.name] == leaders(elected)]

@@ -1,4 +1,4 @@
-"""The whole process on the real API server: election, failover, steady state, restarts, and random change."""
+"""The complete process on the real API server: election, failover, steady state, restarts, and random changes."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from tests.controllers.support.scene import (
 )
 
 
-def wrong(scene: Scene, pools: list[str], grids: list[str]) -> list[str]:
-    """Every rule that the cluster breaks, in words; [] when there is none."""
+def violations(scene: Scene, pools: list[str], grids: list[str]) -> list[str]:
+    """Return every violated invariant of the cluster as text; [] if there is none."""
     nodes = scene.admin.get(NODES)["items"]
-    found = [each for pool in pools for each in wrong_in_pool(scene.admin.get(f"{POOLS}/{pool}"), nodes)]
+    found = [each for pool in pools for each in violations_in_pool(scene.admin.get(f"{POOLS}/{pool}"), nodes)]
     for node in nodes:
         if POOL_LABEL not in labels(node) and "colour" in labels(node):
             found.append(f"{node['metadata']['name']} is in no pool and has a pool's label")
     services = {each["metadata"]["name"]: each for each in scene.admin.get(scene.services)["items"]}
     for name in grids:
         grid = scene.admin.get(f"{scene.grids}/{name}")
-        found += wrong_in_grid(grid, services.get(f"{name}-svc"))
+        found += violations_in_grid(grid, services.get(f"{name}-svc"))
     return found
 
 
-def wrong_in_pool(pool: Json, nodes: list[Json]) -> Iterator[str]:
+def violations_in_pool(pool: Json, nodes: list[Json]) -> Iterator[str]:
     name, spec, status = pool["metadata"]["name"], pool["spec"], pool.get("status", {})
     members = {node["metadata"]["name"]: node for node in nodes if labels(node).get(POOL_LABEL) == name}
     ready = {each for each, node in members.items() if node["status"]["conditions"][0]["status"] == "True"}
@@ -64,7 +64,7 @@ def wrong_in_pool(pool: Json, nodes: list[Json]) -> Iterator[str]:
             yield f"{each}: {labels(node)}, but its pool {name} says {spec.get('labels')}"
 
 
-def wrong_in_grid(grid: Json, service: Json | None) -> Iterator[str]:
+def violations_in_grid(grid: Json, service: Json | None) -> Iterator[str]:
     name, key = grid["metadata"]["name"], grid["spec"]["gridUniqKey"]
     if service is None:
         yield f"{name}: no service"
@@ -89,14 +89,16 @@ pytestmark = [pytest.mark.real]
 MERGE = {"Content-Type": MERGE_PATCH}
 
 
-def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
+def test_failover_under_load_causes_no_overlapping_or_lost_writes(
+    scene: Scene, start_manager: StartManager
+) -> None:
     def writer_changes(mark: int) -> int:
-        """The number of times that another manager wrote than before; the User-Agent names the process."""
+        """Return how often the writing manager changed; the User-Agent names the process."""
         agents = [event.user_agent for event in scene.writes(mark)]
         return sum(1 for before, after in itertools.pairwise(agents) if before != after)
 
     class Load(threading.Thread):
-        """Nodes that move between pools all the time, as an admin would move them."""
+        """Nodes that an administrator moves between pools all the time."""
 
         def __init__(self, scene: Scene, nodes: list[str], pools: list[str]) -> None:
             super().__init__(daemon=True)
@@ -133,51 +135,53 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     leader.wait_until(lambda: leader.metric("edgehub_manager_writes_total", code="200") > 0, "writing")
     leader.process.stop(PATIENCE)
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/edgehub-manager"
-    # The manager gave the Lease back, so no successor waits until it runs out. Durations are tested on a virtual clock.
+    # The manager released the Lease, so no successor waits for its expiry. Durations are tested on a virtual clock.
     assert scene.admin.get(lease)["spec"]["holderIdentity"] != leader.identity
     other.wait_until_leading()
     load.end()
     scene.node(pools[0])
     settled(scene, pools, [])
 
-    # Three managers, one after the other: none wrote after its successor had begun.
+    # Three successive managers: none wrote after its successor had started.
     assert writer_changes(mark) == 2
 
 
-def test_one_that_slept_through_its_lease_begins_no_write(scene: Scene, start_manager: StartManager) -> None:
+def test_a_manager_suspended_beyond_its_lease_starts_no_write(
+    scene: Scene, start_manager: StartManager
+) -> None:
     first = start_manager()
     first.wait_until_leading()
     second = start_manager()
     service = scene.service()
     slices = [scene.slice(service, "a") for _ in range(200)]
     scene.barrier()
-    # It falls asleep in the middle of triggers that it writes one after the other.
+    # Suspend it while it writes triggers one after the other.
     annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
     scene.admin.patch(f"{scene.services}/{service}", annotations)
     scene.sees(scene.slices, slices[0], scene.triggered)
     os.kill(first.process.pid, signal.SIGSTOP)
     second.wait_until_leading()
-    # From here on the first has no Lease; what it sent before has long arrived.
+    # From here on the first manager has no Lease; its earlier requests have arrived.
     mark = scene.cloud.audit_mark()
     pool = scene.pool()
     node = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
-    # The first wakes, still leading as far as it knows, with a write due and with all of this to do.
+    # The first manager resumes, still believes that it leads, and has writes to send.
     os.kill(first.process.pid, signal.SIGCONT)
     other = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node, other])
     first.wait_until(lambda: not first.leads(), "a standby")
     late = [each.uri for each in scene.writes(mark) if second.identity not in each.user_agent]
-    # One thread sends one write after the other: only one that it was sending as it fell asleep may come.
+    # Writes are sent one by one: only the one in progress at the suspension may arrive.
     assert len(late) <= 1, late
 
 
-def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManager) -> None:
+def test_a_steady_cluster_gets_no_writes(scene: Scene, start_manager: StartManager) -> None:
     manager = start_manager()
     manager.wait_until_leading()
     pool = scene.pool(interConnectivity=True, labels={"a": "b"}, leaderReplicas=2)
     nodes = [scene.node(pool) for _ in range(3)]
-    # All that there is to write for these objects.
+    # Wait for all writes for these objects.
     status = scene.sees(
         POOLS,
         pool,
@@ -192,7 +196,7 @@ def test_a_steady_cluster_sees_no_write(scene: Scene, start_manager: StartManage
     for node in nodes:
         scene.sees(NODES, node, lambda obj: obj["metadata"]["labels"]["a"] == "b")
     mark = scene.cloud.audit_mark()
-    # Heartbeats are no change, and a new leader finds nothing to do either.
+    # Neither heartbeats nor a new leader cause writes.
     for node in nodes:
         heartbeat = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}]
         scene.admin.patch(f"{NODES}/{node}/status", {"status": {"conditions": heartbeat}})
@@ -223,14 +227,14 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
     left = [scene.slice(service, stayed), scene.slice(scene.service(), joins)]
     retopologised = scene.service()
     scene.barrier()
-    # The record of both controllers knows the last service that keeps to its pool.
+    # The records of both controllers have the last service with a pool topology.
     for name in ("endpoints", "endpointslices"):
         record = f"edgehub-manager-servicetopology-{name}"
         scene.sees(CONFIG_MAPS, record, lambda obj: knows(obj, service))
     manager.process.stop(PATIENCE)
 
     scene.relabel(joins, changed)
-    # A record has the topology that hubs last got.
+    # A record has the topology of the last trigger.
     touched.append(scene.slice(retopologised, stayed))
     annotations = {"metadata": {"annotations": {TOPOLOGY: POOL_TOPOLOGY}}}
     scene.admin.patch(f"{scene.services}/{retopologised}", annotations)
@@ -244,7 +248,7 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
 
 
 @pytest.mark.timeout(240)
-def test_it_waits_for_the_api_server_and_resumes(scene: Scene, start_manager: StartManager) -> None:
+def test_the_manager_waits_for_the_api_server_and_resumes(scene: Scene, start_manager: StartManager) -> None:
     manager = start_manager()
     manager.wait_until_leading()
     pool = scene.pool()
@@ -252,14 +256,14 @@ def test_it_waits_for_the_api_server_and_resumes(scene: Scene, start_manager: St
     manager.wait_until(lambda: not manager.leads(), "aware that it leads no more")
     assert manager.status("/healthz") == 200
     scene.cloud.start_apiserver()
-    # Just started, the server answers 429 to lists and watches of custom resources.
+    # After its start the server answers 429 to lists and watches of custom resources.
     scene.until(lambda: scene.admin.request("GET", POOLS).status == 200)
     node = scene.node(pool)
     scene.until(lambda: scene.admin.get(f"{POOLS}/{pool}").get("status", {}).get("nodes") == [node])
     assert manager.leads()
 
 
-def test_nothing_it_asks_for_is_forbidden(scene: Scene, start_manager: StartManager) -> None:
+def test_no_request_of_the_manager_is_forbidden(scene: Scene, start_manager: StartManager) -> None:
     mark = scene.cloud.audit_mark()
     manager = start_manager()
     manager.wait_until_leading()
@@ -270,7 +274,7 @@ def test_nothing_it_asks_for_is_forbidden(scene: Scene, start_manager: StartMana
     assert [(each.verb, each.uri) for each in asked if each.code == 403] == []
 
 
-class Chance:
+class RandomChanges:
     """Random changes of pools, nodes, services and grids, one at a time."""
 
     def __init__(self, scene: Scene, seed: int) -> None:
@@ -334,7 +338,7 @@ class Chance:
             self._scene.admin.patch(f"{self._scene.grids}/{self._some(self.grids)}", {"spec": spec})
 
     def _harm(self) -> None:
-        """Somebody else changes or deletes the Service of a grid."""
+        """Change or delete the Service of a grid as another client."""
         if self.grids:
             path = f"{self._scene.services}/{self._some(self.grids)}-svc"
             if self._often():
@@ -350,7 +354,7 @@ def test_random_changes_end_in_the_state_of_an_oracle(
 ) -> None:
     manager = start_manager()
     manager.wait_until_leading()
-    chance = Chance(scene, seed)
+    chance = RandomChanges(scene, seed)
     for _ in range(80):
         chance.change()
     settled(scene, chance.pools, chance.grids)
@@ -358,9 +362,9 @@ def test_random_changes_end_in_the_state_of_an_oracle(
 
 def settled(scene: Scene, pools: list[str], grids: list[str]) -> None:
     try:
-        scene.until(lambda: wrong(scene, pools, grids) == [])
+        scene.until(lambda: violations(scene, pools, grids) == [])
     except AssertionError as error:
-        raise AssertionError(wrong(scene, pools, grids)) from error
+        raise AssertionError(violations(scene, pools, grids)) from error
 
 
 @pytest.mark.parametrize(
@@ -370,14 +374,16 @@ def settled(scene: Scene, pools: list[str], grids: list[str]) -> None:
         ("--controllers", "nonsense", "there is no controller 'nonsense'"),
     ],
 )
-def test_a_wrong_option_or_kubeconfig_ends_it_at_once(option: str, value: str, message: str) -> None:
+def test_an_invalid_option_or_kubeconfig_ends_the_manager_at_once(
+    option: str, value: str, message: str
+) -> None:
     done = subprocess.run([program(), option, value], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_verbose_logs_the_packages_of_the_manager_alone() -> None:
-    """At DEBUG the package kubernetes tells whole answers, Secrets among them."""
+def test_verbose_affects_only_the_managers_own_packages() -> None:
+    """At DEBUG the package kubernetes logs complete responses, including Secrets."""
     named = ("kubernetes.client.rest", "controllers.manager", "kube.http.client")
     code = (
         "import logging; from controllers.manager import main; main(['--verbose', '--kubeconfig', '/none']); "

@@ -1,4 +1,4 @@
-"""The manager creates missing kinds once, and never overwrites another's."""
+"""The manager creates missing kinds once, and never overwrites another project's kind."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.cloud.sessions import new_session
 
 
 @pytest.mark.parametrize("refuse", [False, True])
-async def test_missing_kinds_are_made_once(refuse: bool) -> None:
-    # Seconds for an answer on loopback.
+async def test_missing_kinds_are_created_once(refuse: bool) -> None:
+    # Seconds for a response on loopback.
     patience = 30.0
 
     @asynccontextmanager
     async def following(cloud: ScriptableCloud) -> AsyncIterator[Informers]:
-        """Informers of three kinds, each of which has had its answer."""
+        """Return informers of three kinds, each of which has got its response."""
         async with new_session() as session:
             informers = Informers(Client(session, cloud.url, {}))
             made = [
@@ -48,7 +48,7 @@ async def test_missing_kinds_are_made_once(refuse: bool) -> None:
             await asyncio.wait(tasks)
 
     class Created(WriteClient):
-        """An API that notes what is created, and may refuse it."""
+        """An API that records the created objects, and may refuse them."""
 
         def __init__(self, *, refuse: bool = False) -> None:
             self.names: list[str] = []
@@ -69,6 +69,6 @@ async def test_missing_kinds_are_made_once(refuse: bool) -> None:
     assert sorted(api.names) == ["nodepools.apps.openyurt.io", "servicegrids.superedge.io"]
 
 
-def test_a_foreign_kind_has_no_manifest() -> None:
+def test_a_kind_of_another_project_has_no_manifest() -> None:
     assert manifest("nodes") is None
     assert manifest("endpointslices.discovery.k8s.io") is None

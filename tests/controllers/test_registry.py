@@ -13,7 +13,7 @@ from kube.http.client import Client
 from tests.cloud.sessions import new_session
 
 
-async def test_each_follows_something_and_shares_its_copy() -> None:
+async def test_each_controller_watches_a_kind_and_shares_its_copy() -> None:
     async with new_session() as session:
         client = Client(session, "http://127.0.0.1:1", {})
         api = WriteClient(client, lambda: 0.0)
@@ -26,7 +26,7 @@ async def test_each_follows_something_and_shares_its_copy() -> None:
     assert len(watched) == len(set(watched)) == 27
 
 
-def test_each_controller_is_in_the_list() -> None:
+def test_every_controller_is_registered() -> None:
     modules = {make.__module__ for make in CONTROLLERS.values()}
     root = Path(__file__).parents[2]
     found = {

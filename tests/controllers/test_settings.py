@@ -1,4 +1,4 @@
-"""The command line."""
+"""The manager's command line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KNOWN = ["a", "b", "c"]
         ("", ""),
     ],
 )
-def test_which_controllers_run(text: str, chosen: str) -> None:
+def test_the_option_controllers_selects_controllers(text: str, chosen: str) -> None:
     assert parse_controllers(text, KNOWN) == frozenset(chosen)
 
 
@@ -34,11 +34,11 @@ def test_an_unknown_controller_is_an_error(text: str) -> None:
         parse_controllers(text, KNOWN)
 
 
-def test_defaults() -> None:
+def test_the_defaults_of_all_options() -> None:
     assert parse_settings([], KNOWN) == Settings(controllers=frozenset(KNOWN))
 
 
-def test_every_option() -> None:
+def test_every_option_is_parsed() -> None:
     options = "--kubeconfig k --namespace n --controllers a --listen 127.0.0.1 --admin-port 0"
     more = "--no-leader-elect --trigger-annotation openyurt.io/update-trigger --verbose --webhook-client-ca f"
     assert parse_settings([*options.split(), *more.split()], KNOWN) == Settings(
@@ -55,7 +55,7 @@ def test_every_option() -> None:
 
 
 @pytest.mark.parametrize(("port", "chosen"), [("8443", {"a", WEBHOOK_CONTROLLER}), ("0", {"a"})])
-def test_without_a_port_there_is_no_webhook(port: str, chosen: set[str]) -> None:
+def test_webhook_port_0_disables_the_webhook(port: str, chosen: set[str]) -> None:
     settings = parse_settings(["--webhook-port", port], ["a", WEBHOOK_CONTROLLER])
     assert settings.webhook.port == int(port)
     assert settings.controllers == frozenset(chosen)
@@ -72,7 +72,7 @@ def test_without_a_port_there_is_no_webhook(port: str, chosen: set[str]) -> None
         (["--no-leader-elect"], False),
     ],
 )
-def test_leader_election_is_switched_as_in_go(options: list[str], elects: bool) -> None:
+def test_leader_elect_accepts_the_forms_of_go_flags(options: list[str], elects: bool) -> None:
     assert parse_settings(options, KNOWN).leader_elect is elects
 
 
@@ -85,19 +85,19 @@ def test_leader_election_is_switched_as_in_go(options: list[str], elects: bool) 
         ("0", Address("", 0)),
     ],
 )
-def test_addresses_are_written_as_for_controller_runtime(text: str, address: Address) -> None:
+def test_addresses_are_parsed_like_in_controller_runtime(text: str, address: Address) -> None:
     settings = parse_settings(["--metrics-bind-address", text], KNOWN)
     assert (settings.metrics, settings.probes) == (address, Settings().probes)
     assert parse_settings(["--health-probe-bind-address", text], KNOWN).probes == address
 
 
 @pytest.mark.parametrize("option", ["--leader-elect=perhaps", "--metrics-bind-address=here"])
-def test_a_wrong_value_ends_the_process(option: str) -> None:
+def test_an_invalid_value_ends_the_process(option: str) -> None:
     with pytest.raises(SystemExit):
         parse_settings([option], KNOWN)
 
 
-def test_a_wrong_option_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_settings(["--controllers", "d"], KNOWN)
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""A control plane that nothing is installed in yet, and Helm as its administrator."""
+"""An empty control plane, and Helm as its administrator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def empty_cloud(
 
 @pytest.fixture
 def release(helm: Path, empty_cloud: RealCloud, tmp_path: Path) -> Callable[[str], Release]:
-    """A release of the chart in a namespace."""
+    """Return a release of the chart in a namespace."""
     return lambda namespace: Release(helm, empty_cloud, namespace, tmp_path)
 
 

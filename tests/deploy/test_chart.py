@@ -1,4 +1,4 @@
-"""The chart: its output, its refusals, and the plain manifests, which are rendered from it."""
+"""The chart: its output, its refusals, and the plain manifests rendered from it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ ALL_ON: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("values", [{}, ALL_OFF, ALL_ON], ids=["default", "all off", "all on"])
-def test_helm_finds_nothing_to_complain_of(helm: Path, tmp_path: Path, values: dict[str, Any]) -> None:
+def test_helm_lint_reports_nothing(helm: Path, tmp_path: Path, values: dict[str, Any]) -> None:
     done = subprocess.run(
         [helm, "lint", "--strict", "--quiet", CHART, "--values", written(values, tmp_path)],
         capture_output=True,
@@ -82,16 +82,18 @@ def test_helm_finds_nothing_to_complain_of(helm: Path, tmp_path: Path, values: d
         ({"manager": {"serviceMonitor": {"interval": "often"}}}, "interval"),
     ],
 )
-def test_the_schema_refuses(helm: Path, tmp_path: Path, values: dict[str, Any], message: str) -> None:
+def test_the_schema_refuses_invalid_values(
+    helm: Path, tmp_path: Path, values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(subprocess.CalledProcessError) as refused:
         template(helm, values, tmp_path)
     assert "don't meet the specifications of the schema" in refused.value.stderr
     assert message in refused.value.stderr
 
 
-def test_the_schema_knows_every_value() -> None:
+def test_the_schema_describes_every_value() -> None:
     def without(schema: dict[str, Any], values: dict[str, Any]) -> list[str]:
-        """Values of which the schema says nothing."""
+        """Return the values that the schema does not describe."""
         known = schema.get("properties", {})
         found = [name for name in values if name not in known]
         return found + [
@@ -105,7 +107,7 @@ def test_the_schema_knows_every_value() -> None:
     assert without(schema, yaml.safe_load((CHART / "values.yaml").read_text())) == []
 
 
-def test_the_versions_are_the_products() -> None:
+def test_the_charts_versions_equal_the_products() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
@@ -118,7 +120,7 @@ def test_the_plain_manifests_equal_the_rendered_chart(helm: Path) -> None:
     assert not differing, f"scripts/render --write: {differing}"
 
 
-def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_path: Path) -> None:
+def test_a_disabled_feature_has_no_permissions_and_no_controllers(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, ALL_OFF, tmp_path)
     roles = {name for kind, name in rendered if kind in {"ClusterRole", "Role"}}
     assert roles == {"edgehub:manager", "edgehub:pool-scope", "edgehub:fleet"}
@@ -148,10 +150,10 @@ def test_endpoints_of_autonomous_nodes_are_preserved_by_a_policy_or_a_webhook(
     assert (("MutatingAdmissionPolicy", "edgehub-autonomy-endpoints") in rendered) is has_policies
 
 
-def test_another_namespace_is_everywhere(helm: Path, tmp_path: Path) -> None:
+def test_another_namespace_is_used_in_every_object(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, ALL_ON, tmp_path, "edge-system")
-    # In kube-system are the Role of the API server's client CA and the account of kube-controller-manager; and the
-    # webhook leaves both namespaces alone.
+    # kube-system has the Role for the API server's client CA and the account of kube-controller-manager; and the
+    # webhook excludes both namespaces.
     there = {name for name, each in rendered.items() if "kube-system" in json.dumps(each)}
     assert there == {
         ("RoleBinding", "edgehub:client-ca"),
@@ -161,14 +163,14 @@ def test_another_namespace_is_everywhere(helm: Path, tmp_path: Path) -> None:
     assert parse_settings(arguments(rendered), list(CONTROLLERS)).namespace == "edge-system"
 
 
-def test_the_manager_is_for_the_control_plane(helm: Path, tmp_path: Path) -> None:
+def test_the_manager_is_scheduled_on_the_control_plane(helm: Path, tmp_path: Path) -> None:
     pod = template(helm, {}, tmp_path)["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
     tolerated = {(each["key"], each["effect"]) for each in pod["tolerations"]}
     assert tolerated == {("node-role.kubernetes.io/control-plane", "NoSchedule")}
     assert pod["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_the_ca_of_the_webhooks_clients_is_the_clusters(helm: Path, tmp_path: Path) -> None:
+def test_the_client_ca_of_the_webhook_is_the_clusters(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, ALL_ON, tmp_path)
     pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
     mounted = {each["name"]: Path(each["mountPath"]) for each in pod["containers"][0]["volumeMounts"]}
@@ -204,8 +206,8 @@ def test_the_plain_manifests_name_one_image_once() -> None:
     assert named == [f'image: "edgehub-manager:{VERSION}"']
 
 
-def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
-    """The manager gets the image that the policy permits its Jobs."""
+def test_nodes_get_the_hub_image_in_the_values(helm: Path, tmp_path: Path) -> None:
+    """The manager gets the image that the policy permits for its Jobs."""
 
     def manager_arguments(rendered: Rendered) -> list[str]:
         pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
@@ -223,7 +225,7 @@ def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
     assert not any("--hub-image" in each for each in manager_arguments(template(helm, {}, tmp_path)))
 
 
-def test_each_object_has_the_labels_that_helms_users_look_for(helm: Path, tmp_path: Path) -> None:
+def test_each_object_has_helms_recommended_labels(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, {**ALL_ON, "manager": {"serviceMonitor": {"enabled": True}}}, tmp_path)
     wanted = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "edgehub-0.2.0"}
     assert [
@@ -244,7 +246,7 @@ def test_each_object_has_the_labels_that_helms_users_look_for(helm: Path, tmp_pa
     assert service["spec"]["selector"].items() <= manager["metadata"]["labels"].items()
 
 
-def test_pods_have_the_labels_and_annotations_of_the_values(helm: Path, tmp_path: Path) -> None:
+def test_pods_have_the_labels_and_annotations_in_the_values(helm: Path, tmp_path: Path) -> None:
     given = {"podLabels": {"team": "edge"}, "podAnnotations": {"note": "a: b"}}
     values = {"manager": given, "hub": {"enabled": True, **given}}
     rendered = template(helm, values, tmp_path)
@@ -255,7 +257,7 @@ def test_pods_have_the_labels_and_annotations_of_the_values(helm: Path, tmp_path
         assert metadata["labels"].items() >= {**spec["selector"]["matchLabels"], "team": "edge"}.items()
 
 
-def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Path) -> None:
+def test_the_charts_hub_equals_that_of_the_static_pod(helm: Path, tmp_path: Path) -> None:
     daemons = template(helm, ALL_ON, tmp_path)["DaemonSet", "edgehub"]["spec"]["template"]["spec"]
     kubeconfig = "/etc/kubernetes/kubelet.conf"
     admin = ("127.0.0.1", 10267)
@@ -276,6 +278,6 @@ def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Pa
 
 
 def arguments(rendered: dict[tuple[str, str], dict[str, Any]]) -> list[str]:
-    """The manager's command line, without its program."""
+    """Return the manager's command line, without its program."""
     pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
     return list(pod["containers"][0]["args"])

@@ -1,4 +1,4 @@
-"""The images: the Containerfile's result on Debian's packages and the locked wheels, run by a pod's spec."""
+"""The images: built by the Containerfile from Debian's packages and the locked wheels, and run by a pod's spec."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ class Image:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment that the image gives to its programs."""
+        """Return the environment that the image sets for its programs."""
         return dict(each.split("=", 1) for each in self.configuration["Env"])
 
     def size(self) -> int:
-        """Bytes of its files."""
+        """Return the bytes of its files."""
         return sum(path.lstat().st_size for path in self.root.rglob("*") if path.is_file())
 
     def close(self) -> None:
-        """Take the unpacked files away."""
+        """Delete the unpacked files."""
         self._builder.run("umount", self._container)
         self._builder.run("rm", self._container)
 
 
 @pytest.fixture(scope="module")
 def builder() -> Builder:
-    """Skips the tests where no image can be built."""
+    """Skip the tests if no image can be built."""
     try:
         made = Builder(storage_folder())
         made.make_base()
@@ -79,18 +79,18 @@ def test_an_image_runs_unprivileged_and_contains_no_compiler(
     size = image.size()
     with capsys.disabled():
         print(f"\nimage {image.configuration['Cmd'][0]}: {size / 1e6:.0f} MB unpacked")
-    # Bytes of an image, unpacked: what a node with a small disk may lose to it.
+    # The bound of an unpacked image, for nodes with small disks.
     largest = 500_000_000
     assert size < largest
 
 
 def test_bytecode_is_validated_by_source_digests(image: Image) -> None:
-    """Python writes into a .pyc whether it goes by the source's digest (1: unchecked) or by its date (0)."""
+    """A .pyc records whether Python validates it by the source's digest (1: unchecked) or by its date (0)."""
     assert {path.read_bytes()[4] for path in image.root.glob("opt/edgehub/lib/**/*.pyc")} == {1}
 
 
 def test_all_files_of_an_image_have_one_date(image: Image) -> None:
-    """Cached layers of a build have the date that the next build sets."""
+    """Cached layers of a build have the date set for it."""
     folder = image.root / "opt/edgehub"
     dates = {path.lstat().st_mtime for path in (folder, *folder.rglob("*"))}
     assert dates == {DATE}

@@ -1,4 +1,5 @@
-"""Chart and plain manifests install the manager: the command line of its pods, with their environment, leads."""
+"""The chart and the plain manifests install the manager: started by its pods' command line and environment, it
+leads."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ type StartPod = Callable[[str], Pod]
 
 @pytest.fixture
 def start_pod(empty_cloud: RealCloud, tmp_path: Path) -> StartPod:
-    """A pod of the Deployment in a namespace, with the environment of `scripts/manager` in place of an image."""
+    """Start a pod of the Deployment in a namespace, with the environment of `scripts/manager` in place of an image."""
 
     def start(namespace: str) -> Pod:
         brought = {"PATH": str(Path(interpreter()).parent), "HOME": "/tmp"}  # noqa: S108 - as the image has it
@@ -41,13 +42,13 @@ def leads(cloud: RealCloud, namespace: str) -> bool:
     return bool(cloud.admin.get(path)["spec"]["holderIdentity"])
 
 
-def test_helm_installs_changes_and_uninstalls(
+def test_helm_installs_upgrades_and_uninstalls_the_chart(
     empty_cloud: RealCloud, release: Callable[[str], Release], start_pod: StartPod
 ) -> None:
     def there(cloud: RealCloud, path: str) -> bool:
         return cloud.admin.request("GET", path).status == 200
 
-    # A kind that is there already, OpenYurt's for one, stays as it is.
+    # An existing kind, such as OpenYurt's, is not changed.
     foreign = (
         (CHART / "crds" / "nodepools.yaml").read_text().replace("  labels:\n", "  labels:\n    a: b\n", 1)
     )
@@ -89,7 +90,7 @@ def test_helm_installs_changes_and_uninstalls(
     assert there(empty_cloud, f"{crds}/nodepools.apps.openyurt.io"), "a kind goes with all its objects"
 
 
-def test_a_manager_without_duties_is_ready(
+def test_a_manager_without_controllers_is_ready(
     empty_cloud: RealCloud, release: Callable[[str], Release], start_pod: StartPod
 ) -> None:
     duties = [
@@ -110,7 +111,7 @@ def test_a_manager_without_duties_is_ready(
 
 
 @pytest.mark.usefixtures("plain_manifests")
-def test_helm_refuses_plain_manifests_and_takes_them_over_on_request(
+def test_helm_adopts_plain_manifests_only_on_request(
     release: Callable[[str], Release],
 ) -> None:
     edgehub = release("kube-system")
@@ -121,9 +122,12 @@ def test_helm_refuses_plain_manifests_and_takes_them_over_on_request(
 
 
 @pytest.mark.usefixtures("plain_manifests")
-def test_the_plain_manifests_install_the_same(empty_cloud: RealCloud, start_pod: StartPod) -> None:
+def test_the_plain_manifests_install_the_same_objects_as_the_chart(
+    empty_cloud: RealCloud, start_pod: StartPod
+) -> None:
     def states(cloud: RealCloud) -> dict[str, str]:
-        """For each object of the plain manifests, the fields that change with the object and not with its status."""
+        """Return, for each object of the plain manifests, the fields that change with its spec and not with its
+        status."""
         files = [f"--filename={each}" for each in served(MANIFESTS)]
         found = json.loads(cloud.kubectl("get", "--output=json", *files).stdout)["items"]
         metadata = (each["metadata"] for each in found)

@@ -1,4 +1,4 @@
-"""Five nodes with systemd roll forward: a bad version reverts by itself; then the hubs are removed."""
+"""Five nodes with systemd are upgraded: a bad version reverts by itself; then the hubs are removed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ cd /opt/edgehub-{bad}/bin
 printf '#!/bin/sh\\n(sleep 8; kill -9 $$) &\\nexec /opt/edgehub-{good}/bin/edgehub "$@"\\n' > edgehub
 chmod 755 edgehub
 """
-"""Put two versions beside the installed one. The hub of one of them is killed some seconds after each start."""
+"""A script that installs two more versions beside the current one. The hub of one of them is killed some seconds after
+each start."""
 
 
 RENEW = """\
@@ -64,11 +65,12 @@ while True:
         pass
     time.sleep(3)
 """
-"""Renews the node's Lease as kubelet does: the hollow one has another User-Agent, and the hub relays its writes."""
+"""A script that renews the node's Lease like kubelet: the hollow kubelet has another User-Agent, so the hub relays its
+writes."""
 
 
 class Jobs(Worker):
-    """Runs the command of each Job on its node, and writes how it ended: the tests' kubelets run no containers."""
+    """Run the command of each Job on its node, and write its result: the tests' kubelets run no containers."""
 
     def __init__(self, cloud: RealCloud, nodes: Sequence[BootedNode]) -> None:
         self._client = cloud.client(cloud.authority.issue_admin())
@@ -77,7 +79,7 @@ class Jobs(Worker):
         self._begun: set[str] = set()
         self.running: set[str] = set()
         self.ran: list[tuple[str, str]] = []
-        """The action of each, and its node."""
+        """The action and the node of each Job."""
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -177,7 +179,7 @@ class Rollout:
         self._admin.patch(f"{POOLS}/{POOL}", {"metadata": {"annotations": annotations}})
 
     def until(self, reason: str, message: str = "") -> float:
-        """Wait for the pool's condition. Return the minutes that it took."""
+        """Wait for the pool's condition; return the minutes that it took."""
         began = time.monotonic()
         while not (self.pool_condition()[0] == reason and self.pool_condition()[1].startswith(message)):
             assert time.monotonic() < began + LIMIT, self.pool_condition()
@@ -205,10 +207,10 @@ def manager(cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.mark.usefixtures("manager")
-def test_five_nodes_roll_forward_and_back_and_leave(nodes: list[BootedNode], cloud: RealCloud) -> None:
+def test_five_nodes_upgrade_roll_back_and_lose_their_hubs(nodes: list[BootedNode], cloud: RealCloud) -> None:
     @contextmanager
     def loaded(node: BootedNode) -> Iterator[Counter[str]]:
-        """Clients of the node's hub while this block runs; then, how their requests ended."""
+        """Run clients of the node's hub during this block; then return how their requests ended."""
         ends = Counter[str]()
         with subprocess.Popen(
             [*node.enter, PYTHON, "-c", LOAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

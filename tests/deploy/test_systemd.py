@@ -1,4 +1,4 @@
-"""A node whose systemd is real comes behind its hub and back: the units that `edgehub install` writes, as they run."""
+"""A node with a real systemd gets a hub and loses it again: the units written by `edgehub install`, in operation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.objects import obj
 NODE = "booted"
 HUB = "edgehub.service"
 LIMIT = 400.0
-"""Seconds until a node is Ready; it takes some, and many on a busy machine."""
+"""Seconds until a node is Ready; it takes several, more on a busy machine."""
 LOAD = """\
 import collections, http.client, sys, threading
 ends, done = collections.Counter(), threading.Event()
@@ -45,14 +45,14 @@ done.set()
 [each.join() for each in threads]
 print(__import__("json").dumps(ends))
 """
-"""Clients that open a connection for each request, until their input ends; then, how the requests ended."""
+"""Clients that open a connection for each request until their input ends, and then print how the requests ended."""
 
 WAITING = f"""\
 [Service]
 ExecStart=
 ExecStart={PROGRAM} --bootstrap-kubeconfig /etc/kubernetes/ended.conf --node {NODE}
 """
-"""A hub whose token is no token of the cloud."""
+"""A hub whose token the cloud does not know."""
 ASK = """\
 import http.client
 conn = http.client.HTTPConnection("127.0.0.1", 10261, timeout=60)
@@ -101,7 +101,7 @@ def kubelet_conf(booted: BootedNode) -> str:
 
 @pytest.fixture(scope="module")
 def installed(booted: BootedNode, kubelet_conf: str) -> BootedNode:
-    """The node, behind its hub."""
+    """Return the node, with its hub."""
     assert "server: https:" in kubelet_conf
     assert f"{NODE} is behind its hub" in booted.run(PROGRAM, "install", "--timeout", str(LIMIT))
     return booted
@@ -121,7 +121,7 @@ def test_the_hub_runs_within_the_limits_of_its_unit(installed: BootedNode) -> No
     }
     pid = pid_of_hub(installed)
     status = dict(line.split(":\t", 1) for line in installed.run("cat", f"/proc/{pid}/status").splitlines())
-    # The one capability of the hub.
+    # The hub's only capability.
     net_admin = 1 << 12
     assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) == net_admin
     assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
@@ -133,7 +133,7 @@ def test_the_hub_runs_within_the_limits_of_its_unit(installed: BootedNode) -> No
     assert {"cache", "pki"} <= set(installed.run("ls", "/var/lib/edgehub").split())
 
 
-def test_the_hub_gives_the_node_its_address_for_pods(installed: BootedNode) -> None:
+def test_the_hub_adds_the_pod_address_to_the_node(installed: BootedNode) -> None:
     assert " 169.254.2.1/32 " in installed.run("ip", "-brief", "address", "show", "edgehub0")
     installed.run(PYTHON, "-c", "import socket; socket.create_connection(('169.254.2.1', 10268), 30)")
 
@@ -153,11 +153,11 @@ def test_no_connection_is_refused_while_systemd_restarts_the_hub(installed: Boot
         load.stdin.close()
         ends = Counter(json.loads(load.stdout.read().splitlines()[-1]))
     assert pid_of_hub(installed) != former
-    assert ends["200"] >= 80  # a request that the former hub had begun may end with it
+    assert ends["200"] >= 80  # a request in progress at the former hub may fail with it
     assert ends["ConnectionRefusedError"] < 1, ends
 
 
-def test_a_hub_that_was_killed_comes_back_with_its_address(installed: BootedNode) -> None:
+def test_systemd_restarts_a_killed_hub_with_its_address(installed: BootedNode) -> None:
     installed.run("ip", "link", "del", "edgehub0")
     installed.systemctl("kill", "--signal=KILL", HUB)
     again = {"NRestarts": "1", "ActiveState": "active"}
@@ -165,13 +165,13 @@ def test_a_hub_that_was_killed_comes_back_with_its_address(installed: BootedNode
     assert " 169.254.2.1/32 " in installed.run("ip", "-brief", "address", "show", "edgehub0")
 
 
-def test_the_hub_takes_the_certificate_that_kubelet_has_renewed(installed: BootedNode) -> None:
+def test_the_hub_uses_the_certificate_that_kubelet_has_renewed(installed: BootedNode) -> None:
     installed.rotate(2, timedelta(hours=2))
     expiry = 'edgehub_certificate_expiry_seconds{use="client"} '
     installed.until(lambda: 0 < installed.metric(expiry) <= 7200)
 
 
-def test_the_doctor_finds_no_fault_and_an_upgrade_restarts_the_hub(installed: BootedNode) -> None:
+def test_the_doctor_finds_no_error_and_an_upgrade_restarts_the_hub(installed: BootedNode) -> None:
     assert f"ok       node         {NODE}, kubelet v" in installed.run(PROGRAM, "doctor")
     former = pid_of_hub(installed)
     upgraded = installed.run(PROGRAM, "upgrade", "--timeout", str(LIMIT), "--healthy", "5")
@@ -188,7 +188,7 @@ def test_kubelet_starts_while_the_hub_waits_for_its_identity(
     installed.write(drop_in, WAITING.encode())
     installed.systemctl("daemon-reload")
     installed.systemctl("stop", "kubelet.service", HUB)
-    # One transaction, as at boot: kubelet's start comes behind the hub's.
+    # One transaction, as at boot: kubelet starts after the hub.
     installed.systemctl("start", "--no-block", HUB, "kubelet.service")
     installed.until(lambda: installed.shown("kubelet.service", "ActiveState") == {"ActiveState": "active"})
     shown = installed.shown(HUB, "ActiveState", "StatusText")
@@ -207,13 +207,13 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     installed: BootedNode, empty_cloud: RealCloud
 ) -> None:
     class Person:
-        """Diagnoses a node by the commands of its running hub."""
+        """A user who diagnoses a node with the commands of its running hub."""
 
         def __init__(self, node: BootedNode) -> None:
             self.node = node
 
         def ask(self, component: str, path: str, token: str = "") -> str:
-            """Ask like a component, and return the status and the body."""
+            """Send a request like a component; return the status and the body."""
             return self.node.run(PYTHON, "-c", COMPONENT, component, token, path)
 
         def observed(self, component: str) -> Json:
@@ -226,7 +226,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
 
         @contextlib.contextmanager
         def attached(self) -> Iterator[None]:
-            """The flows of the hub go to a file."""
+            """Save the hub's flows to a file while attached."""
             attach = f"echo $$ > /run/attach.pid; exec {PROGRAM} attach -w /srv/flows"
             with subprocess.Popen([*self.node.enter, "sh", "-c", attach]) as writing:
                 self.node.until(
@@ -235,7 +235,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
                     )
                 )
                 yield
-                # The process that enters the node hands no signal on.
+                # The process that enters the node forwards no signals.
                 self.node.run("sh", "-c", "kill -INT $(cat /run/attach.pid)")
                 assert writing.wait(LIMIT) == 0
 
@@ -250,7 +250,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     }
     services = "/api/v1/namespaces/default/services"
 
-    # A rule hides too much: from the line of the request to the entry, and what its removal would give.
+    # A rule hides too much: find its entry from the line of the request, and the effect of removing it.
     empty_cloud.apply([shop, rules])
     installed.until(lambda: "shop" not in person.ask("dashboard/v1", services))
     line = person.observed("dashboard")
@@ -267,7 +267,7 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     empty_cloud.apply([{**rules, "data": {}}])
     installed.until(lambda: "shop" in person.ask("dashboard/v1", services))
 
-    # The link is slow: the request's own line says how long the cloud took, and nothing is called offline.
+    # The link is slow: the request's line has the cloud's time, and nothing is reported as offline.
     installed.delay = 0.5
     assert person.ask("slowpoke/v1", services).startswith("200 ")
     installed.delay = 0.0
@@ -276,9 +276,9 @@ def test_the_five_minute_diagnosis_works_without_a_restart(
     assert line["seconds"] >= 1, "to the cloud and back"
     assert installed.run(PROGRAM, "status").startswith("Online")
 
-    # A token whose end was in 1970.
+    # A token that expired in 1970.
     ended = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2s4cyIsImV4cCI6MX0.c2lnbmVk"
-    # A token has ended: its flow says what the cloud answered, and whom.
+    # A token has expired: its flow has the cloud's response and the caller.
     with person.attached():
         assert person.ask("shop/v1", services, ended).startswith("401 ")
     assert (person.observed("shop")["status"], person.observed("shop")["source"]) == (401, "cloud")

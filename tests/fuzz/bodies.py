@@ -1,4 +1,4 @@
-"""Lists and single objects, in both encodings."""
+"""Fuzz target: lists and single objects, in both encodings."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _single(encoding: Encoding, text: bytes) -> None:
     except ValueError:
         return
     assert codec.decode_single(codec.encode_single(api_version, kind, raw)) == (api_version, kind, raw)
-    if kind != "Status":  # an answer and no object: its metadata is a list's
+    if kind != "Status":  # a response that is no object: its metadata is a list's
         check_object(encoding, api_version, kind, raw)

@@ -1,4 +1,4 @@
-"""Watches that are written as differences: read the same however they are cut, or refused before they cost much."""
+"""Fuzz target: watches of differences give the same events however they are split, or are refused cheaply."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def run(data: bytes) -> None:
 
 
 def _read(encoding: Encoding, chunks: Iterable[bytes]) -> tuple[list[WatchFrame], bool]:
-    """The events until the stream ends or breaks, and whether it broke."""
+    """Return the events until the stream ends or breaks, and whether it broke."""
     holder = Holder(codec_for(encoding))
     try:
         for chunk in chunks:
             holder.feed(chunk)
         holder.read(b"")
-    except ValueError:  # a UnusableRecord, or an object of a complete event that no store can read
+    except ValueError:  # an UnusableRecord, or an object in a complete event that no store can read
         return holder.events, True
     return holder.events, False

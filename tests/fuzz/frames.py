@@ -1,4 +1,4 @@
-"""Watches, in both encodings: a stream says the same however it is cut."""
+"""Fuzz target: watches in both encodings give the same events however they are split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(data: bytes) -> None:
 
 
 def _read(encoding: Encoding, chunks: Iterable[bytes]) -> tuple[list[WatchFrame], bool]:
-    """The events until the stream ends or breaks, and whether it broke."""
+    """Return the events until the stream ends or breaks, and whether it broke."""
     reader = codec_for(encoding).frames()
     frames: list[WatchFrame] = []
     try:

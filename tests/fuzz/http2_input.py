@@ -1,4 +1,4 @@
-"""Input from a peer on the hub's own HTTP/2 connection: each answer comes, or breaks off."""
+"""Fuzz target: input from a peer on the hub's own HTTP/2 connection: each response completes, or is aborted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), 
 LARGE = b"body" * 50_000
 """More bytes than a peer's initial window."""
 FAR = 1e9
-"""A deadline that never comes."""
+"""A deadline that is never reached."""
 
 
 def seeds() -> Iterator[bytes]:
@@ -75,6 +75,6 @@ async def _feed(step: int, stream: bytes) -> None:
             connection.data_received(stream[at : at + step])
     connection.connection_lost(None)
     for each in responses:
-        # No client waits for ever: its answer is complete, or broke off.
+        # No client waits for ever: its response is complete, or aborted.
         assert each.has_ended or each.error
         assert each.status == 0 or 100 <= each.status <= 999

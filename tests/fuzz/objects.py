@@ -1,4 +1,4 @@
-"""Invariants of an object that a codec has read, however odd its bytes."""
+"""Invariants of an object decoded by a codec from any bytes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ VERSION = 7
 
 
 def choose(data: bytes) -> tuple[Encoding, bytes]:
-    """The encoding that the first byte stands for, and the rest."""
+    """Return the encoding selected by the first byte, and the rest."""
     return ENCODINGS[data[0] % len(ENCODINGS)] if data else ENCODINGS[0], data[1:]
 
 
 def uncut_and_cut[T](data: bytes, read: Callable[[Iterable[bytes]], T]) -> tuple[T, T]:
-    """Read a stream in one piece, and in pieces as long as the first byte says."""
+    """Read a stream in one piece, and in pieces of the length given by the first byte."""
     step, stream = data[0] + 1 if data else 1, data[1:]
     return read([stream]), read(stream[at : at + step] for at in range(0, len(stream), step))
 
@@ -46,7 +46,7 @@ def check_object(encoding: Encoding, api_version: str, kind: str, raw: bytes) ->
     (frame,) = codec.frames().feed(codec.encode_event("ADDED", api_version, kind, raw))
     assert frame.type == "ADDED"
     if encoding is Encoding.JSON:
-        # A body keeps the server's way to escape a character, which a frame need not.
+        # A body retains the server's escapes of characters, which a frame need not.
         assert orjson.loads(frame.raw) == orjson.loads(raw)
     else:
         assert frame.raw == raw

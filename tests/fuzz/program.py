@@ -1,8 +1,6 @@
-"""Runs one target under atheris: `python -m tests.fuzz.program TARGET SECONDS FOLDER`; without arguments, names them.
-
-The folder keeps the inputs that reach something new, from run to run, and the input that broke a promise. Its exit
-status is 0 when none did.
-"""
+"""Runs one target under atheris: `python -m tests.fuzz.program TARGET SECONDS FOLDER`; without arguments, it lists the
+targets. The folder retains the inputs with new coverage from run to run, and an input that violated an invariant. The
+exit status is 0 if none did."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from pathlib import Path
 
 TARGETS = ("frames", "differences", "bodies", "targets", "rules", "http2_input")
 INPUT_SECONDS = 10
-"""An input that takes longer is a finding: what reads a byte must cost little."""
+"""An input that takes longer is a finding, as parsing must be cheap."""
 MEMORY = 1024
 """Megabytes; more is a finding."""
 
@@ -23,7 +21,7 @@ type Run = Callable[[bytes], None]
 
 
 def target(name: str) -> tuple[Seeds, Run]:
-    """A target's seeds and what it does with an input."""
+    """Return a target's seeds and its function for an input."""
     module = importlib.import_module(f"tests.fuzz.{name}")
     return module.seeds, module.run
 

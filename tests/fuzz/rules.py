@@ -1,4 +1,4 @@
-"""The rules ConfigMap with random text: the parser reports unreadable entries, and applies the rest."""
+"""Fuzz target: the rules ConfigMap with random text: the parser reports invalid entries, and applies the rest."""
 
 from __future__ import annotations
 

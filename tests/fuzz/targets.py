@@ -1,4 +1,4 @@
-"""Request lines, the selectors in them and Accept headers: understood, or refused with a Status."""
+"""Fuzz target: request lines, their selectors, and Accept headers are parsed, or refused with a Status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.wire.negotiation import acceptable
 
 LABELS: tuple[Mapping[str, str], ...] = ({}, {"app": "web"}, {"app": "", "n": "7"}, {"example.com/zone": "a"})
-"""Labels of objects that a selector chooses among."""
+"""Labels of objects that a selector selects from."""
 METHODS = ("GET", "POST", "DELETE")
 LINES = (
     "/api/v1/services?labelSelector=app%3Dweb%2Cn+in+%28a%2Cb%29&resourceVersion=0",

@@ -1,4 +1,4 @@
-"""The cost of a byte is bounded: an input sixteen times as long takes some sixteen times the CPU, not its square."""
+"""Parsing takes linear time: an input sixteen times as long takes about sixteen times the CPU, not its square."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PIECES = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_time_grows_with_the_bytes(name: str) -> None:
+def test_parsing_time_grows_linearly_with_the_input(name: str) -> None:
     _, run = target(name)
 
     def seconds(data: bytes) -> float:
@@ -79,9 +79,9 @@ def test_time_grows_with_the_bytes(name: str) -> None:
     times = 16
     # Bytes of the shorter input.
     size = 8_000
-    # How much more than in proportion: what a busy machine does to a measurement.
+    # The tolerance over a linear increase, for measurements on a busy machine.
     margin = 4
-    # Seconds of CPU that the shorter input counts for at least: below it the clock says little.
+    # The minimum CPU seconds for the shorter input: below it the clock is too coarse.
     least = 0.004
     beginnings = {
         "frames": (
@@ -111,7 +111,7 @@ def test_time_grows_with_the_bytes(name: str) -> None:
         piece = b"".join(pieces)
         count = size // len(piece)
         short = max(least, min(seconds(beginning + piece * count) for _ in range(2)))
-        # The second try is for a machine that was busy with the first.
+        # Retry once, as the machine may have been busy.
         limit = times * margin * short
         assert any(seconds(beginning + piece * count * times) <= limit for _ in range(2))
 

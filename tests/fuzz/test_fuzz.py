@@ -1,4 +1,4 @@
-"""Each target runs over its seeds and random changes of them. The fuzzer itself does not run here."""
+"""Each target runs over its seeds and random mutations of them. The fuzzer itself does not run here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.program import TARGETS, target
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_seeds_and_mutations_of_them_run(name: str) -> None:
+def test_each_target_accepts_its_seeds_and_their_mutations(name: str) -> None:
     def changed(seed: bytes, other: bytes, chance: random.Random) -> bytes:
         """Return a seed with some bytes replaced, and the end of another seed."""
         data = bytearray(seed)
@@ -26,7 +26,7 @@ def test_seeds_and_mutations_of_them_run(name: str) -> None:
     for data in (b"", *inputs):
         run(data)
     chance = random.Random(11)
-    # Changed seeds a target.
+    # The number of mutations per target.
     changes = 100
     for _ in range(changes):
         run(changed(chance.choice(inputs), chance.choice(inputs), chance))

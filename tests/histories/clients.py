@@ -1,4 +1,4 @@
-"""Clients of a history: reflectors by client-go's rules, and what each of them must hold."""
+"""Clients in a history: reflectors by client-go's rules, and the expected state of each."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.histories.cloud import RESOURCES, key_of
 from tests.histories.hub import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"
-"""The cloud of a history has only JSON, so the second makes another source, with the same answers."""
+"""The cloud in a history has only JSON, so PROTOBUF makes a second source with the same responses."""
 TOKEN = "Bearer of.a.token"
 METADATA = "meta.k8s.io/v1"
 PAUSE = 0.8
-"""Seconds from the end of a watch to the next request, as client-go's first delay."""
+"""Seconds from the end of a watch to the next request, client-go's first delay."""
 PAGE_PAUSE = 0.3
 """Seconds that a client takes to read a page."""
 LASTED = 3.0
-"""Seconds after which a watch that was not refused counts as opened."""
+"""Seconds after which a watch without a refusal counts as opened."""
 
 type State = dict[Key, Json]
 
@@ -42,13 +42,13 @@ class Style(StrEnum):
 
 
 RETURNING = frozenset({Style.NOT_OLDER, Style.EXACT, Style.WATCH_AGAIN})
-"""Styles of clients that begin with a list when they come back."""
+"""Styles of clients that list first when they return."""
 PAGED = frozenset({Style.PAGED, Style.PAGED_ANY})
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A component that follows a resource."""
+    """A component that reads a resource."""
 
     name: str
     component: str
@@ -57,7 +57,7 @@ class Kind:
     accept: str = JSON
     selector: str = ""
     watches_json: bool = False
-    """The watch is in JSON, whatever the list was in."""
+    """True if the watch is in JSON, whatever the encoding of the list."""
     metadata_only: bool = False
     token: str = ""
     """The client's token; "" for a component of the node, which uses the hub's identity."""
@@ -73,7 +73,7 @@ class Kind:
         return bool(self.token or (self.selector and self.resource in ("nodes", "widgets")))
 
     def shown(self, obj: Json) -> Json:
-        """An object in the form that this component stores."""
+        """Return an object in the form that this component stores."""
         if not self.metadata_only:
             return obj
         return {"apiVersion": METADATA, "kind": "PartialObjectMetadata", "metadata": obj["metadata"]}
@@ -113,21 +113,21 @@ KINDS = {
 
 
 class Judge(Protocol):
-    """Looks at what a client gets at once."""
+    """Check each response to a client as it arrives."""
 
     @property
     def causes(self) -> int:
-        """The number of events so far after which a version may be refused that was given before."""
+        """Return the number of events so far after which an issued version may be refused."""
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
         """Note that a consistent list or WatchList is requested; the returned function is called with the state."""
 
     def refused(self, client: Reflector) -> None:
-        """Record that a version was refused although nothing has happened since it was given."""
+        """Record that a version was refused although nothing has happened since it was issued."""
 
 
 class Refused(Exception):
-    """A list was answered with an error."""
+    """A list returned an error."""
 
 
 class Expired(Exception):
@@ -135,22 +135,22 @@ class Expired(Exception):
 
 
 class Reflector:
-    """A client. It comes and goes, and keeps its state while it is away."""
+    """A client. It connects and disconnects, and retains its state meanwhile."""
 
     def __init__(self, kind: Kind, hub: Callable[[], Hub | None], judge: Judge) -> None:
-        """`hub` is the process that serves now, None between two."""
+        """`hub` is the currently running process, None between two."""
         self.kind = kind
         self.state: State = {}
         self.version = ""
         self.refusals = 0
-        """Watches and lists that were refused with 410, one after the other."""
+        """Consecutive watches and lists that were refused with 410."""
         self.is_there = True
         self.is_lost = False
         """True if its version belongs to a cloud that was restored since, which kube-apiserver itself would not
         notice."""
         self.log: list[str] = []
         self._given_after = self._asked_after = 0
-        """The number of causes for a refusal when its version, and that of its watch, was given."""
+        """The number of causes for a refusal when its version, and that of its watch, was issued."""
         self._expired = False
         self._lists_anew = False
         self._is_slow = False
@@ -167,7 +167,7 @@ class Reflector:
         self.is_there = True
 
     def go(self) -> None:
-        """Leave in the middle of whatever is under way."""
+        """Disconnect in the middle of any request."""
         self.is_there = False
         if self._exchange is not None:
             self._exchange.close()
@@ -209,25 +209,25 @@ class Reflector:
         kind = RESOURCES[self.kind.resource]
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         self.state = {key_of(each): self.kind.shown(typed | each) for each in listed["items"]}
-        # The cloud's own words of the past may be of a history that no copy of the hub has.
+        # A past list of the cloud may be from a history that no copy of the hub has.
         self.is_lost &= "Exact" in options
         given_after = self._given_after
         self._was_given(listed["metadata"]["resourceVersion"])
-        if "Exact" in options:  # a version of the past is as old as it was
+        if "Exact" in options:  # an exact past version does not become newer
             self._given_after = given_after
         self.log.append(f"listed {options or 'anew'} at {self.version}: {sorted(self.state)}")
         if check is not None:
             check(self.state)
 
     async def _listed(self, hub: Hub, options: str) -> Json:
-        """The answer to a list. Of one in pages the first, with the objects of all."""
+        """Return the response to a list. For a paged list: the first page, with the objects of all pages."""
         limit = "limit=1" if self.kind.style in PAGED else ""
         listed = await self._read(hub, "&".join(each for each in (options, limit) if each))
         while token := listed["metadata"].get("continue"):
             await asyncio.sleep(PAGE_PAUSE)
             try:
                 page = await self._read(hub, f"{limit}&continue={token}")
-            except Expired:  # as client-go's pager, which asks for all at once then
+            except Expired:  # like client-go's pager, which then requests everything at once
                 return await self._read(hub, options)
             listed = {"metadata": page["metadata"], "items": listed["items"] + page["items"]}
         return listed
@@ -244,7 +244,7 @@ class Reflector:
         return found
 
     def _options(self) -> str:
-        """Return list options like client-go: from anywhere first, from the newest after a 410."""
+        """Return list options like client-go: from any version first, from the newest after a 410."""
         if self._expired:
             return ""
         match self.kind.style:

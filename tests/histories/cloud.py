@@ -1,4 +1,4 @@
-"""A cloud in memory: resources in several version spaces, their history, and backups of all that."""
+"""A cloud in memory: resources in several version spaces, their history, and backups of them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.cloud.scriptable.resources import Resource, Trait
 from tests.cloud.scriptable.storage import Snapshot, Storage
 
 BUMP = 1000
-"""The number that a restore with bumped revisions adds to the newest version that the cloud ever had."""
+"""The increment that a restore with bumped revisions adds to the newest version that the cloud ever had."""
 MAIN = 100
 SPACES = {"events": 700, "widgets": 10}
-"""The version at which each further space begins: events may have an etcd of their own, an aggregated API has one."""
+"""The first version of each additional version space: events may have their own etcd, an aggregated API has one."""
 RESOURCES = {
     each.name: each
     for each in (
@@ -35,17 +35,17 @@ RESOURCES = {
 
 
 class Cloud:
-    """The objects, in one storage for each space. `moved` is notified of each write."""
+    """The objects, in one storage per version space. `moved` is notified of each write."""
 
     def __init__(self) -> None:
         self._main, self._others = Storage(MAIN), {name: Storage(at) for name, at in SPACES.items()}
         self.moved = Notifier()
         self._uids = 0
         self._written: set[tuple[str, Key, int]] = set()
-        """The writes at each version, in any history."""
+        """The writes at each version, in all histories."""
         self._backup: dict[Storage, Snapshot] = {}
         self._former: dict[Storage, int] = {}
-        """The newest version that each had when it was restored: up to it a number may be of either history."""
+        """The newest version of each space at its restore: up to it a version may belong to either history."""
         self.back_up()
 
     def storage(self, resource: str) -> Storage:
@@ -56,7 +56,7 @@ class Cloud:
         return {key: stored.value for key, stored in collection.objects.items()}
 
     def put(self, resource: str, name: str, **content: Any) -> None:
-        """Create or replace an object. Nothing happens where that changes nothing."""
+        """Create or replace an object. Without a change nothing happens."""
         kind = RESOURCES[resource]
         key = (content.pop("namespace", "default") if kind.namespaced else "", name)
         metadata: Json = {"name": name, **content.pop("metadata", {})}
@@ -74,7 +74,7 @@ class Cloud:
             self.moved.notify()
 
     def write(self, resource: str, info: RequestInfo, document: Json, content_type: str) -> tuple[int, Json]:
-        """A POST, or a PATCH of an object or its status. StatusError where the cloud refuses it."""
+        """Handle a POST, or a PATCH of an object or its status. StatusError if the cloud refuses it."""
         if info.method == "POST":
             key = info.namespace, document["metadata"]["name"]
             if key in self.objects(resource):
@@ -95,19 +95,19 @@ class Cloud:
         return found
 
     def compact(self) -> None:
-        """Forget the history: older versions get 410."""
+        """Drop the history: older versions get 410."""
         for storage in self._storages:
             storage.compact()
 
     def oldest(self, resource: str) -> int:
-        """The oldest version that a watch may begin at."""
+        """Return the oldest version at which a watch may start."""
         return self.storage(resource).collection(RESOURCES[resource].collection).oldest
 
     def may_be_former(self, resource: str, version: str) -> bool:
         return int(version or 0) <= self._former.get(self.storage(resource), -1)
 
     def gaps_forced(self, sources: Iterable[Source]) -> int:
-        """The number of gaps of sources that had to list, because the cloud lets no watch begin at their version."""
+        """Return how often sources had to list because the cloud allows no watch from their version."""
         pasts = [(each.list_watch.type.resource, each.store.history) for each in sources]
         known = [(name, past) for name, past in pasts if name in RESOURCES]
         return sum(past.jumps for name, past in known if 0 < past.newest_gap < self.oldest(name))
@@ -116,7 +116,7 @@ class Cloud:
         self._backup = {storage: storage.snapshot() for storage in self._storages}
 
     def restore(self, *, bumped: bool) -> None:
-        """Come back from the backup. `bumped` is etcd's --bump-revision and --mark-compacted."""
+        """Restore the backup. `bumped` is etcd's --bump-revision and --mark-compacted."""
         for storage, snapshot in self._backup.items():
             newest = storage.version
             storage.restore(snapshot)

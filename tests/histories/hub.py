@@ -1,7 +1,5 @@
-"""A hub process without sockets: its real parts on a real disk, and the real router's decisions.
-
-Its tasks run in their own context, so that a kill stops them at once: nothing more reaches disk or cloud.
-"""
+"""A hub process without sockets: its real parts on a real disk, and the real router's decisions. Its tasks run in their
+own context, so that a kill stops them at once: nothing more reaches disk or cloud."""
 
 from __future__ import annotations
 
@@ -54,7 +52,7 @@ LEADERS = LeaderHub("n0", "10.0.0.1"), LeaderHub("n4", "10.0.0.4")
 type LeaderOf = Callable[[str], Hub | None]
 """The process at an address, None while there is none."""
 PROBE = 2.0
-"""Seconds between two checks by a node of its line, and of its resources for the pool."""
+"""Seconds between two of a node's checks of its link, and of its resources for the pool."""
 DISK_DELAY = 0.002
 """Seconds that the disk takes for one call."""
 JSON = {"Accept": "application/json", "Content-Type": "application/json"}
@@ -63,14 +61,14 @@ SETTINGS = {"server": SERVER}
 
 
 class Disk:
-    """The disk, which outlives the hub's processes: the time that it takes for a piece of work."""
+    """The disk, which outlives the hub's processes, with the time that each operation takes."""
 
     def __init__(self) -> None:
         self.delay = DISK_DELAY
 
 
 class InlineWriter(DiskWriter):
-    """Does the work in the loop, one piece after the other; nothing any more once the process was killed."""
+    """Run disk operations in the loop, one after the other; none once the process was killed."""
 
     def __init__(self, disk: Disk, is_dead: Callable[[], bool]) -> None:
         self._disk, self._is_dead = disk, is_dead
@@ -151,7 +149,7 @@ class Hub:
 
     @property
     def follows(self) -> bool:
-        """Whether every source follows the cloud, or knows that it may not or need not."""
+        """Return True if every source follows the cloud, or knows that it may not or need not."""
         return all(_is_settled(each.reflector) for each in self.parts.sources)
 
     async def start(self, *, leaders: int) -> None:
@@ -182,13 +180,13 @@ class Hub:
         self._tasks = [asyncio.create_task(each) for each in tasks]
 
     def _own[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
-        """A task of this process."""
+        """Start a task of this process."""
         context = contextvars.copy_context()
         context.run(OWNER.set, self)
         return asyncio.create_task(work, context=context)
 
     async def stop(self) -> None:
-        """End in order: what waits is written."""
+        """End in order: pending data is written."""
         self.offline.close()
         self.parts.inputs.close()
         self.parts.sources.close()
@@ -196,12 +194,12 @@ class Hub:
         await self.kill()
 
     async def kill(self) -> None:
-        """End as by SIGKILL: what the disk does not have is lost."""
+        """End like by SIGKILL: data that is not on disk is lost."""
         self.is_dead = True
         self.tables.access.disk.close()
         for _ in range(3):
             mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
-            # Sorted, because another order would make another history.
+            # Sorted, so that the history is reproducible.
             for task in sorted(mine, key=_number):
                 task.cancel()
             await asyncio.gather(*mine, return_exceptions=True)
@@ -218,7 +216,7 @@ class Hub:
             self.selector.update(Role.LEADER if self._leads else Role.NONE, NO_POOL, ())
 
     def cut_leaders(self) -> None:
-        """Break off what comes from leaders."""
+        """Close the streams from leaders."""
         for each in LEADERS:
             self._session.cut_leader(each.address)
 
@@ -227,7 +225,7 @@ class Hub:
         return any(each.node == self._settings.node for each in LEADERS)
 
     async def lead(self) -> None:
-        """Hold what the pool shares, with its history."""
+        """Provide the pool's shared resources, with their history."""
         for each in FIRST_SCOPE:
             source = self.parts.sources.get(HUB_IDENTITY, ListWatch(each))
             with contextlib.suppress(StatusError):
@@ -257,7 +255,7 @@ class Hub:
             if self.upstream.is_up:
                 self.parts.sources.cloud_recovered()
 
-    # -- what is asked --------------------------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------------------
 
     def ask(
         self,
@@ -388,5 +386,5 @@ def _is_settled(reflector: Reflector) -> bool:
 
 
 def _number(task: asyncio.Task[object]) -> tuple[int, str]:
-    """Orders tasks by the names that they got when they were made."""
+    """Return a sort key of tasks from their generated names."""
     return len(task.get_name()), task.get_name()

@@ -1,4 +1,4 @@
-"""Bounds that a history makes so small that it reaches them."""
+"""Bounds that a history lowers so far that it reaches them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
     ),
     "pages": ((list_pages, "PAGE", 1),),
 }
-"""The constants that each group makes small, and their small values."""
+"""The constants that each group lowers, and their low values."""
 
 
 def shrink(groups: tuple[str, ...]) -> Callable[[], None]:
-    """Make these bounds small; return a function that restores them."""
+    """Lower these bounds; return a function that restores them."""
     changed = [
         (module, name, getattr(module, name), small)
         for group in groups

@@ -1,4 +1,4 @@
-"""A node's line to the cloud: requests and watches, answered as by kube-apiserver's watch cache, and faults."""
+"""A node's link to the cloud: requests and watches, answered like by kube-apiserver's watch cache, and faults."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tests.cloud.scriptable.watch import transition
 from tests.histories.cloud import RESOURCES, Cloud
 
 LATENCY = 0.002
-"""Seconds from a request to the cloud."""
+"""Seconds from sending a request to its arrival at the cloud."""
 RETRY_AFTER = 10
-"""Seconds that an overloaded cloud asks for."""
+"""Seconds in the Retry-After header of an overloaded cloud."""
 LONGEST = 1800.0
-"""Seconds of a watch whose request has no time."""
+"""Seconds of a watch without a timeout."""
 REVIEWS: dict[str, Json] = {
     "selfsubjectreviews": {"userInfo": {"username": "somebody"}},
     "selfsubjectaccessreviews": {"allowed": True},
 }
 """The cloud's review of every token."""
 NEVER = 0.0, 0.0
-"""The start and end of a period in which a hub was asked to wait."""
+"""The start and end of an empty period of a Retry-After."""
 
 
 class Link(Enum):
@@ -50,17 +50,17 @@ class Line:
         self.stalled: set[str] = set()
         """The resources whose watches deliver no events."""
         self.floods = ""
-        """The resource that is written whenever the node asks something."""
+        """The resource that is written whenever the node sends a request."""
         self.latency = LATENCY
-        """Seconds that a request takes to the cloud; a slow one's answer takes as long to come back."""
+        """Seconds that a request takes to the cloud; the response of a slow one takes as long."""
         self.impatient = 0
-        """Requests that the hub itself sent after the cloud had asked it to wait."""
+        """Requests that the hub itself sent during a Retry-After period."""
         self._pause = NEVER
         self._cuts = self._ends = 0
         self._marks = 0
 
     def forget(self) -> None:
-        """Another process asks from now on, without this state."""
+        """Start without the state of the former process, for a new process."""
         self._pause = NEVER
 
     def set(self, link: Link) -> None:
@@ -72,7 +72,7 @@ class Line:
         self.cloud.moved.notify()
 
     def end(self) -> None:
-        """End every watch in order, as a server does that goes away."""
+        """End every watch in order, like a server that shuts down."""
         self._ends += 1
         self.cloud.moved.notify()
 
@@ -89,10 +89,8 @@ class Line:
     async def answer(
         self, method: str, target: str, body: bytes, content_type: str, *, is_hubs: bool
     ) -> tuple[int, Json]:
-        """Answer anything but a watch. StatusError for a refusal, ConnectionResetError without an answer.
-
-        `is_hubs`: the request is the hub's own, not a component's.
-        """
+        """Answer any request except a watch. StatusError for a refusal, ConnectionResetError without a response.
+        `is_hubs`: the request is the hub's own, not a component's."""
         cuts, answer = self._cuts, await self._answer(method, target, body, content_type, is_hubs=is_hubs)
         if self.latency > LATENCY:
             await asyncio.sleep(self.latency)
@@ -122,7 +120,7 @@ class Line:
         return code, found
 
     async def watch(self, target: str, *, is_hubs: bool) -> AsyncIterator[bytes]:
-        """The lines of a watch, which end with ConnectionResetError when it is cut. Errors as `answer`."""
+        """Yield the lines of a watch, which ends with ConnectionResetError when it is cut. Errors as in `answer`."""
         info = parse_request("GET", target)
         cuts = self._cuts
         return self._lines(await self._reach(info, is_hubs=is_hubs), info, cuts)
@@ -166,7 +164,7 @@ class Line:
         raise ConnectionResetError("broken off")
 
     async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> Resource:
-        """Return the resource of a request, once it has reached the cloud."""
+        """Return the resource of a request once it has reached the cloud."""
         await self._travel(info, is_hubs=is_hubs)
         name = info.type.resource if info.type is not None else ""
         if name not in RESOURCES:
@@ -196,7 +194,7 @@ class Line:
 
 
 class Tap(Follower):
-    """Events of a collection that a watch has not delivered yet."""
+    """Events of a collection that a watch has yet to deliver."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self.changes = deque(changes)

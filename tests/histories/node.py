@@ -1,4 +1,4 @@
-"""A node of a history: its line to the cloud, its disk, and the hub that runs there."""
+"""A node in a history: its link to the cloud, its disk, and the hub that runs on it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tests.histories.hub import DISK_DELAY, Disk, Hub, LeaderOf
 from tests.histories.line import LATENCY, Line, Link
 
 SLOW = 1.5
-"""Seconds that a slow disk takes for a task: more than the hub's time-out."""
+"""Seconds that a slow disk takes for an operation: more than the hub's time-out."""
 
 
 class Node:
-    """A node: its line to the cloud, its disk, and the hub that runs there, if any."""
+    """A node: its link to the cloud, its disk, and the hub that runs on it, if any."""
 
     def __init__(self, name: str, folder: Path, cloud: Cloud, leader_of: LeaderOf) -> None:
         self.name = name
@@ -24,14 +24,14 @@ class Node:
         self.hub: Hub | None = None
         self.leaders = 0
         self.is_split = False
-        """No leader can be reached."""
+        """True if no leader can be reached."""
         self._past_edits = 0
         self.doubted_until = 0.0
         self._folder, self._leader_of = folder / name, leader_of
 
     @property
     def edits(self) -> int:
-        """The number of changes of the rules in force here."""
+        """Return the number of changes of the rules in force here."""
         return self._past_edits + (self.hub.edits if self.hub is not None else 0)
 
     async def start(self) -> None:
@@ -55,7 +55,7 @@ class Node:
             await hub.kill()
 
     def set_disk(self, state: str) -> None:
-        """Make the disk well (0), full (1) or slow."""
+        """Make the disk normal (0), full (1) or slow."""
         self.disk.delay = SLOW if state == "slow" else DISK_DELAY
         if self.hub is not None:
             self.doubted_until = asyncio.get_running_loop().time() + RETRY if self.hub.disk_is_full else 0.0
@@ -63,25 +63,26 @@ class Node:
 
     @property
     def keeps(self) -> bool:
-        """Whether accepted writes reach the disk before the answer: the hub retries a disk that was full only later."""
+        """Return True if accepted writes reach the disk before the response: after a full disk the hub retries
+        later."""
         hub, now = self.hub, asyncio.get_running_loop().time()
         is_well = self.disk.delay == DISK_DELAY and now > self.doubted_until
         return hub is not None and not hub.disk_is_full and is_well
 
     def split(self, is_split: bool) -> None:
-        """Part the node from the leaders of its pool, or bring it back."""
+        """Disconnect the node from its pool's leaders, or reconnect it."""
         self.is_split = is_split
         if is_split and self.hub is not None:
             self.hub.cut_leaders()
 
     def damage(self) -> None:
-        """Make the database unreadable, between two processes of the hub."""
+        """Make the database unreadable, between two hub processes."""
         file = self._folder / "cache" / "cache.db"
         if self.hub is None and file.exists():
             file.write_bytes(b"damaged" + file.read_bytes()[7:])
 
     def sweep(self) -> None:
-        """Close unused views and sources, as after some minutes."""
+        """Close unused views and sources, as the hub does after some minutes."""
         if self.hub is not None:
             sources = self.hub.parts.sources
             sources._idle, idle = -1.0, sources._idle
@@ -99,6 +100,6 @@ class Node:
         self.set_disk("0")
 
     def remind(self) -> None:
-        """Send bookmarks, as each minute."""
+        """Send bookmarks, as the cloud does each minute."""
         if self.hub is not None:
             self.hub.parts.sources._remind()

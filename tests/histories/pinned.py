@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 PINNED = {
-    # Issue 22, 1. The store jumps over what was written and deleted between two lists.
+    # Issue 22, 1. The store misses objects that were created and deleted between two lists.
     "a ghost of a relayed list inside the gap of a relist": """
         come list; wait 1; stall services; put services ghost 0; come fresh; wait 1; delete services ghost; compact;
         cut; stall; wait 5""",
@@ -41,7 +41,7 @@ PINNED = {
         put services b 1; elsewhere; wait 12""",
     "a relayed watch of a quiet cluster after a kill and an edit": """
         come slices-fresh; elsewhere; bookmarks; wait 0.3; kill; rules discard-watches""",
-    # An earlier process gave versions of what it did not keep on disk.
+    # An earlier process issued versions of data that it had not written to disk.
     "a relayed watch before an edit, and a restart after it": """
         rules uncached; come watchlist; put services b 1; rules discard; stop""",
     "a component that was filtered and not cached, and an edit while the hub was off": """
@@ -68,13 +68,13 @@ PINNED = {
         come node; label a; bookmarks; stop; restore 0""",
     "a restored cloud that went on, and a pool": """
         pool 1; come watchlist; put services b 2; restore 0; elsewhere""",
-    # The cloud confirmed a later state of a view than clients have that are ahead of it.
+    # The cloud confirmed a later state of a view than that of its clients.
     "a ghost below a version that the cloud confirmed": """
         come selected; rules both; put services a 2; kill; put services a 1; link BUSY; start; compact""",
     "a bookmark of a version that the cloud confirmed to another": """
         come list; wait 1; stall services; put services ghost 0; come fresh; wait 1; delete services ghost;
         come watchlist; wait 1; remind; wait 0.1; go fresh; come fresh; wait 1; compact; cut; stall; wait 5""",
-    # Issue 22, 4 to 7 and 13. What kubelet reports while the cloud is away.
+    # Issue 22, 4 to 7 and 13. Kubelet's reports while the cloud is away.
     "a status whose answer was lost": "come nodes; wait 1; status 2; link HALF; status 3; status 2",
     "a status made of an old copy": """
         come node; come nodes; wait 1; go node; sweep; status 2; wait 1; stop; link DOWN; start; read""",
@@ -86,7 +86,7 @@ PINNED = {
     "a status of a copy that others have written since": """
         come nodes; wait 1; link HALF; status 1; label a; status 2; label b""",
     "a status that the cloud has already": "come nodes; link HALF; status 1; label; status 1",
-    # Issue 22, 8. The rules begin to filter what a client has that is ahead of the view.
+    # Issue 22, 8. The rules start to filter objects of a client that is ahead of the view.
     "rules that hide what only a relayed list had": """
         come list; wait 1; stall services; put services lb 1; come fresh; wait 1; rules discard; wait 1; stall""",
     # Issue 22, 9. A WatchList without a resourceVersion is a consistent read.
@@ -105,7 +105,7 @@ PINNED = {
         come selected; wait 1; flood services; wait 0.3; stop; start; compact; wait 12""",
     "a relayed watch that began before the restore was found": """
         small few; come widgets; restore 1; wait 12; go widgets; put widgets c 1; wait 12; sweep; restore 0""",
-    # A restored cloud takes an earlier version for its own, whatever source a client uses.
+    # A restored cloud accepts an earlier version as its own, whichever source a client uses.
     "a watch from before a restore is not relayed": """
         come other; put services b 1; stop; restore 0; annotate 1; put services a 2""",
     "a restored cloud is at the version of an empty copy": """
@@ -184,7 +184,7 @@ PINNED = {
         link CLOSED; sweep""",
     "a source that begins at a version of before, just before another one finds the restore": """
         rules uncached; come nodes; come node; rules discard-watches; restore 0; put nodes b 0""",
-    # The rules were edited, and the cloud advances from the version that a client has got since.
+    # The rules were edited, and the cloud advances from a version that a client got afterwards.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps logs changes pages few; come exact; come paged-any; restore 0; settle;
         put services b 1; compact; go paged-any; end; put services b 1; bookmarks; stop; stall services; go paged-any;
@@ -194,7 +194,7 @@ PINNED = {
     "a watch that resumes at a version of which the names take two pages": """
         seed 50515; rules uncached; small pages gaps; come protobuf; put services b 0; annotate 0; end;
         put services c 2; rules discard""",
-    # A source that yields to clients' requests waited by a clock that a history does not move.
+    # A source that yields to clients' requests waited on a clock that histories do not advance.
     "a follower that yields to a client whose lists are relayed, and a second restore": """
         seed 30308; rules discard; pool 2; come events; come own; wait 0.3; restore 1; wait 3; wait 0.3; restore 0""",
 }

@@ -1,7 +1,5 @@
-"""Plays histories on a virtual clock, and shortens those that end with a finding.
-
-`python -m tests.histories.runner SECONDS [SEED]` plays random histories; it exits with 1 after a finding.
-"""
+"""Plays histories on a virtual clock, and shrinks those that end with a finding. `python -m tests.histories.runner
+SECONDS [SEED]` plays random histories; it exits with 1 after a finding."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from tests.histories.world import Finding, World, status_of
 
 @contextmanager
 def monotonic(clock: Callable[[], float]) -> Iterator[None]:
-    """Replace the monotonic clock by `clock`, also in defaults that were bound at import."""
+    """Replace the monotonic clock by `clock`, also in default arguments bound at import."""
     real, bound = time.monotonic, (Backoff.__init__, Reviews.__init__)
     defaults = [each.__defaults__ or () for each in bound]
     for each, were in zip(bound, defaults, strict=True):
@@ -42,7 +40,7 @@ def monotonic(clock: Callable[[], float]) -> Iterator[None]:
 
 
 LENGTH = 60
-"""Steps of a history at most."""
+"""The maximum number of steps of a history."""
 KINDS = (
     "ghost",
     "hole",
@@ -54,12 +52,12 @@ KINDS = (
     "kubelet",
     "impatient",
 )
-"""The kinds of findings, the worst first: while a history is made shorter it stays the same."""
+"""The kinds of findings, worst first: shrinking retains the kind."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a database on a disk would cost most of the time
 
 
 def play(history: History, seed: int = 0) -> str:
-    """Play a history, and return the finding, "" without one."""
+    """Play a history; return the finding, "" without one."""
     random.seed(seed)
     where = SHARED_MEMORY if SHARED_MEMORY.exists() else None
     with (
@@ -71,14 +69,14 @@ def play(history: History, seed: int = 0) -> str:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """A loop with a virtual clock, on which its own wait for its threads could be over before they end."""
+    """Return a loop with a virtual clock, whose own time-out for its threads could expire before they end."""
     loop = looptime.new_event_loop()
     loop.shutdown_default_executor = _shut_down_already  # type: ignore[method-assign]  # of this loop alone
     return loop
 
 
 async def _shut_down_already(timeout: float | None = None) -> None:
-    """`_play` has waited for the threads, in real time."""
+    """Do nothing: `_play` has already waited for the threads, in real time."""
 
 
 async def _play(history: History, folder: Path) -> str:
@@ -107,7 +105,7 @@ async def _played(history: History, folder: Path) -> str:
 
 
 def shrunk(history: History, seed: int, kind: str) -> History:
-    """A shortest history that ends with the same kind of finding, by leaving out steps."""
+    """Return a shortest history that ends with the same kind of finding, by leaving out steps."""
     size = len(history) // 2
     while size:
         start = 0
@@ -127,7 +125,7 @@ def kind_of(wrong: str) -> str:
 
 
 def written(history: History) -> str:
-    """A history as a test pins it."""
+    """Return a history as text for a pinned test."""
     return textwrap.fill("; ".join(" ".join(step) for step in history), 96)
 
 
@@ -137,7 +135,7 @@ def parsed(text: str) -> History:
 
 
 def main(seconds: float, seed: int) -> int:
-    """Play histories for some seconds; the number of findings."""
+    """Play histories for some seconds; return the number of findings."""
     logging.disable(logging.CRITICAL)
     end, histories, steps, findings = time.monotonic() + seconds, 0, 0, 0
     while time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""A hub's HTTP session in memory: to the cloud by the node's line, and to the hubs of its pool's leaders."""
+"""A hub's HTTP session in memory: to the cloud over the node's link, and to the hubs of its pool's leaders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Answer:
-    """A `kube.http.session.Response`."""
+    """A response, as a `kube.http.session.Response`."""
 
     status: int
     headers: Mapping[str, str]
@@ -40,14 +40,14 @@ class Answer:
 
 
 class MemorySession:
-    """A `kube.http.session.Session`. It returns nothing after its process was killed."""
+    """A `kube.http.session.Session` in memory. It returns nothing after its process was killed."""
 
     def __init__(self, line: Line, leader_of: LeaderOf, is_dead: Callable[[], bool]) -> None:
         self._line, self._leader_of, self._is_dead = line, leader_of, is_dead
         self._to_leaders: dict[Exchange, str] = {}
 
     def cut_leader(self, address: str) -> int:
-        """Close the connections to a leader; return how many requests that ends."""
+        """Close the connections to a leader; return the number of aborted requests."""
         ended = [each for each, to in self._to_leaders.items() if to == address]
         for each in ended:
             each.close()
@@ -86,7 +86,7 @@ class MemorySession:
 
 
 async def _of_cloud(line: Line, method: str, target: str, fields: CIMultiDict[str], body: bytes) -> Answer:
-    """Ask the cloud; OSError where no answer comes."""
+    """Send a request to the cloud; OSError if there is no response."""
     is_hubs = fields.get("User-Agent") == HUB
     headers = CIMultiDict({"Content-Type": Encoding.JSON.value})
     try:

@@ -60,13 +60,13 @@ def put(world: World, resource: str, name: str, variant: str) -> None:
 
 
 def annotate(world: World, near: str) -> None:
-    """Let the service `web` ask for endpoints of the node's pool, or for all."""
+    """Restrict the service `web` to endpoints of the node's pool, or allow all."""
     annotations = {SCOPE_ANNOTATION: "openyurt.io/nodepool"} if int(near) else {}
     world.cloud.put("services", "web", metadata={"annotations": annotations}, spec={"type": TYPES[0]})
 
 
 def label(world: World, pool: str = "") -> None:
-    """Move this node to a pool; the others are in a."""
+    """Move this node to a pool; the others are in pool a."""
     for name in (NODE, "n2", "n3"):
         found = pool if name == NODE else "a"
         world.cloud.put("nodes", name, metadata={"labels": {POOL_LABEL: found} if found else {}})
@@ -137,11 +137,11 @@ OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
     "remind": Node.remind,
 }
 CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "link", "slow", "pool"})
-"""The steps after which a version may be refused that was given before."""
+"""The steps after which an issued version may be refused."""
 
 
 async def take(world: World, step: Step) -> None:
-    """Take one step, and let what it causes begin. Finding where something is wrong at once."""
+    """Execute one step, and let its effects start. Raises Finding for an immediate violation."""
     who, _, action = step[0].rpartition(":")
     node = world.nodes[LEADERS.index(f"{who}:")] if who else world.node
     world.steps += action in CAUSES
@@ -174,7 +174,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "pool": ("0", "1", "2"),
     "wait": (*(("0.1", "0.3", "1", "3", "12") * 5), "60", "400"),
 }
-"""Arguments that may follow a step; none for steps that are not listed."""
+"""Possible arguments of a step; none for steps that are not listed."""
 OFTEN = """
 put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, split 3, compact 4,
 latency 4, bookmarks 12, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3,
@@ -184,7 +184,7 @@ WEIGHTS = {action: int(weight) for action, weight in (each.split() for each in O
 
 
 def made_up(chance: random.Random, most: int) -> History:
-    """Make a random history of at most `most` steps. A third of them have a pool."""
+    """Return a random history of at most `most` steps. A third of them have a pool."""
     coming = chance.sample(list(KINDS), chance.randint(2, 8))
     history: History = [("rules", chance.choice(list(RULE_SETS)))]
     has_pool = not chance.randrange(3)

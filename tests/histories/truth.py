@@ -17,7 +17,7 @@ RULES = "kube-system", "yurt-hub-cfg"
 
 
 def rules_of(cloud: Cloud) -> Mapping[str, str] | None:
-    """The data of the rules, as the cloud has them."""
+    """Return the data of the rules in the cloud."""
     data: Mapping[str, str] | None = cloud.objects("configmaps").get(RULES, {}).get("data")
     return data
 

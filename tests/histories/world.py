@@ -21,11 +21,11 @@ from tests.histories.node import Node
 from tests.histories.truth import NODE, rules_of, truth
 
 MAX_REFUSALS = 4
-"""The most consecutive 410s that a client may get from hubs that follow the cloud; more would never end."""
+"""The maximum of consecutive 410s that a client may get from hubs that follow the cloud; more would never end."""
 PATIENCE = 150
-"""Seconds until every client must have the expected state after the last fault."""
+"""Seconds after the last fault until every client must have the expected state."""
 MAX_IMPATIENT = 1
-"""Requests that a hub may send to a cloud that asked it to wait: a probe."""
+"""Requests that a hub may send during a Retry-After period: a probe."""
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
@@ -42,26 +42,27 @@ class World:
         self.node = Node(NODE, folder, self.cloud, self._leader_at)
         self.clients: dict[str, Reflector] = {}
         self.found: list[str] = []
-        """Findings that need not wait for a quiet moment."""
+        """Findings that need no quiet moment."""
         self.accepted: dict[str, set[str]] = {}
-        """The status, and the count of each event, that kubelet reported last; also those with an unknown outcome."""
+        """The status, and the count of each event, that kubelet reported last, including those with an unknown
+        outcome."""
         self._posted: set[str] = set()
-        """The events that kubelet has made, as far as it knows."""
+        """The events that kubelet has created, as far as it knows."""
         self.is_doubtful = False
-        """Clients may have been shown a status that a kill, or a damaged disk, makes the hub forget."""
+        """True if clients may have seen a status that the hub lost by a kill or a damaged disk."""
         self.is_forgetful = False
-        """A kill may have lost the cloud's state of kubelet's last report from the node's copies."""
+        """True if a kill may have lost the cloud's state of kubelet's last report from the node's copies."""
         self.is_killed = False
-        """The hub was killed since the last quiet moment: it may not know the last versions of clients."""
+        """True if the hub was killed since the last quiet moment: it may not know the last versions of clients."""
         self.was_troubled = False
-        """A link to the cloud had a fault since the last quiet moment: a hub may have had to relist."""
+        """True if a link to the cloud had a fault since the last quiet moment: a hub may have had to list again."""
         self.was_restored = False
         self.is_restored = False
         """True if the cloud was restored since the last quiet moment, which hubs may not have detected yet."""
         self.sent = 0
         self._ends: list[Callable[[], None]] = []
         self.steps = 0
-        """The number of steps after which a view may refuse a version that it gave before."""
+        """The number of steps after which a view may refuse a version that it issued before."""
 
     @property
     def hub(self) -> Hub | None:
@@ -69,13 +70,13 @@ class World:
 
     @property
     def causes(self) -> int:
-        """See `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
+        """See `tests.histories.clients.Judge`. The hub is notified of an edit of the rules once it can be."""
         sources = list(self.hub.parts.sources) if self.hub is not None else []
         return self.steps + self.node.edits + self.cloud.gaps_forced(sources)
 
     @property
     def nodes(self) -> list[Node]:
-        """The leaders, and the node that may follow them."""
+        """Return the leaders, and the node that may follow them."""
         return [*self.leaders.values(), self.node]
 
     def _leader_at(self, address: str) -> Hub | None:
@@ -114,25 +115,27 @@ class World:
             reported.add(self._in_cloud(what))
         self.was_restored = True
         for client in self.clients.values():
-            # A hub that did not experience a restore cannot recognize such a client any more than kube-apiserver can.
+            # A hub that missed the restore cannot recognize such a client, and neither can kube-apiserver.
             is_relayed = not self._is_cached(client.kind.component) or client.kind.style is Style.EXACT
             client.is_lost |= is_relayed or self.is_killed or not self._has_known(client)
 
     def _is_cached(self, component: str) -> bool:
-        """Whether none of a component's reads is relayed, by the cloud's rules and the hub's."""
+        """Return True if none of a component's reads is relayed, by the cloud's rules and the hub's."""
         tables = [parse_rules(rules_of(self.cloud))]
         if self.hub is not None:
             tables.append(self.hub.parts.rules.rules)
         return all(each.is_cached(component) for each in tables)
 
     def _is_too_old(self, client: Reflector) -> bool:
-        """True if the cloud itself refuses a client: from a previous history, or of a view without bookmarks."""
+        """Return True if the cloud itself would refuse a client: from a previous history, or of a view without
+        bookmarks."""
         is_relayed = not self._is_cached(client.kind.component)
         is_refused = is_relayed and int(client.version or 0) < self.cloud.oldest(client.kind.resource)
         return client.is_lost or is_refused
 
     def _has_known(self, client: Reflector) -> bool:
-        """Whether a copy of the node was at a client's version, by events or a list. A relayed list may be newer."""
+        """Return True if a copy on the node reached a client's version by events or a list. A relayed list may be
+        newer."""
         if self.hub is None:
             return False
         resource, version = client.kind.resource, int(client.version or 0)
@@ -146,7 +149,7 @@ class World:
         )
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
-        """See `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
+        """See `tests.histories.clients.Judge`: the list must not be older than the cloud at the request."""
         before, hub = self._versions(client, verb), self.hub
 
         def check(listed: State) -> None:
@@ -195,13 +198,13 @@ class World:
         ]
 
     def _in_cloud(self, what: str) -> str:
-        """A report of kubelet in the cloud."""
+        """Return a report of kubelet in the cloud."""
         if what == "status":
             return str(self.cloud.objects("nodes")["", NODE]["status"]["conditions"][0]["message"])
         return str(self.cloud.objects("events").get(("default", what), {}).get("count", "nothing"))
 
     async def settle(self) -> None:
-        """Let everything catch up with a cloud that nothing is wrong with; Finding where it does not."""
+        """Let everything catch up with a cloud without faults; raises Finding for a difference."""
         await self.node.recover()
         for number, leader in enumerate(self.leaders.values()):
             if leader.hub is not None or number < self.node.leaders:
@@ -236,7 +239,7 @@ class World:
         """Check that no client is refused a version that was given, if nothing has happened since."""
         await self._remind()
         await asyncio.sleep(1)
-        # kube-apiserver may have let a client of a previous history wait until now.
+        # A client of a previous history may have waited at kube-apiserver until now.
         given = {name: each.version for name, each in self.clients.items() if not self._is_too_old(each)}
         for client in self.clients.values():
             client.refusals = 0
@@ -252,7 +255,7 @@ class World:
             )
 
     async def _remind(self) -> None:
-        """Send bookmarks, as some minutes do: the cloud to the leader, the leader to the node, the node to clients."""
+        """Send bookmarks, as within minutes: the cloud to the leader, the leader to the node, the node to clients."""
         for node in self.nodes:
             node.line.mark()
             await asyncio.sleep(0.1)
@@ -260,8 +263,8 @@ class World:
             await asyncio.sleep(0.1)
 
     def check_refusals(self) -> None:
-        """Finding where a client gets 410 again and again."""
-        # A leader's history may begin later than the version of another leader's client.
+        """Raise Finding if a client gets 410 again and again."""
+        # A leader's history may start after the version of another leader's client.
         is_well = all(node.line.link is Link.UP for node in self.nodes)
         if self.is_restored and self.node.line.link is Link.CLOSED:
             # A refused partial source is closed, and the next one cannot report deletions since the restore.
@@ -274,10 +277,10 @@ class World:
             if client.refusals > MAX_REFUSALS:
                 raise Finding(f"{name}: 410 for ever")
 
-    # -- what kubelet writes --------------------------------------------------------------------------------------
+    # -- kubelet's writes ---------------------------------------------------------------------------------------
 
     async def write_status(self, value: str) -> None:
-        """Report a status of the node, as kubelet does, and remember it where it was taken."""
+        """Report a status of the node like kubelet, and record it if it was accepted."""
         target, body = f"/api/v1/nodes/{NODE}/status", {"status": status_of(value)}
         self._report("status", value, await self._write("PATCH", target, body, STRATEGIC))
 
@@ -298,7 +301,7 @@ class World:
     def _report(self, what: str, value: str, status: int) -> None:
         """Record the outcome of a report: without a success, or a disk that stores it, it may or may not persist."""
         if status in (200, 201) and (self.node.keeps or self._in_cloud(what) == value):
-            # A restored cloud may have forgotten the event whose later count the hub was given.
+            # A restored cloud may lack the event whose later count the hub received.
             forgot = self.was_restored and self._in_cloud(what) == "nothing"
             self.accepted[what] = {"nothing"} if forgot else set()
             self.is_forgetful &= what != "status"
@@ -307,7 +310,7 @@ class World:
         self.accepted.setdefault(what, {"nothing", "0"}).add(value)
 
     async def _write(self, method: str, target: str, body: Json, content_type: str) -> int:
-        """The status of the answer; 0 for none."""
+        """Return the status of the response; 0 for none."""
         if self.hub is None:
             return 0
         exchange = self.hub.ask(
@@ -340,14 +343,14 @@ class World:
                 self.found.append(f"kubelet reads its status {got}, its last was {' or '.join(reported)}")
 
     def _has_heard_of_node(self) -> bool:
-        """Whether the hub has the cloud's last write of the node: the watch may have ended before that."""
+        """Return True if the hub has the cloud's last write of the node: the watch may have ended before it."""
         assert self.hub is not None
         stores = [each.store for each in self.hub.parts.sources if each.list_watch.type.resource == "nodes"]
         written = version_of(self.cloud.objects("nodes")["", NODE])
         return not stores or any(each.version >= written for each in stores)
 
     async def kill(self) -> None:
-        """Kill the node's hub. The last moment of its copies is lost."""
+        """Kill the node's hub; its latest changes of copies are lost."""
         self.is_forgetful = self.is_killed = True
         self._part()
         await self.node.kill()
@@ -366,7 +369,7 @@ class World:
                 reported.add(self._in_cloud(what))
 
     def _part(self) -> None:
-        """After this, the next process cannot name objects deleted since a restore."""
+        """Note that the next process cannot name objects deleted since a restore."""
         for client in self.clients.values():
             client.is_lost |= self.is_restored
 
@@ -384,7 +387,7 @@ class World:
 
 
 def status_of(value: str) -> Json:
-    """A node's status with this value, and all fields that kube-apiserver would add."""
+    """Return a node's status with this value, and all fields that kube-apiserver would add."""
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
     condition = {"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}
     return canonical(f"{CORE}.NodeStatus", {"conditions": [condition]})

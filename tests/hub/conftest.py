@@ -1,4 +1,4 @@
-"""A hub before the session's real control plane, one for each test module: starting one costs a second."""
+"""A hub in front of the session's real control plane, one for each test module: a start takes a second."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hub.support.site import behind_a_link, hub_before
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give tests without the control plane the same time limit, because they start as many processes."""
+    """Give tests without the control plane the same time limit, as they start as many processes."""
     if not item.get_closest_marker("timeout"):
         item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
 
@@ -41,14 +41,14 @@ def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_na
 def outage(
     real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str
 ) -> Iterator[Outage]:
-    """This module's hub, behind a link that a test can cut."""
+    """Return this module's hub, behind a link that a test can cut."""
     with behind_a_link(real_cloud, tmp_path_factory.mktemp("hub"), node_name) as made:
         yield made
 
 
 @pytest.fixture
 async def offline(outage: Outage) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Takes the cloud away; it comes back after the test."""
+    """Cut the cloud off; restore it after the test."""
     yield outage.begin
     await outage.end()
 
@@ -61,7 +61,7 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 
 @pytest.fixture
 def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> Iterator[tuple[Hub, Link]]:
-    """A hub for one test, not started yet, behind a link; it is stopped after the test."""
+    """Return a hub for one test, not started yet, behind a link; it is stopped after the test."""
     opened = link(real_cloud.host, real_cloud.port)
     hub = hub_before(real_cloud, tmp_path, node, "--wait", "4", link=opened)
     yield hub, opened
@@ -70,7 +70,7 @@ def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> 
 
 @pytest.fixture
 def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
-    """A link to the cloud of the test's own."""
+    """Return a test's own link to the cloud."""
     return link(real_cloud.host, real_cloud.port)
 
 
@@ -78,7 +78,7 @@ def to_cloud(real_cloud: RealCloud, link: OpenLink) -> Link:
 def machine(
     real_cloud: RealCloud, to_cloud: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
 ) -> Iterator[Machine]:
-    """A node that has joined the cloud, without a hub."""
+    """Return a node that has joined the cloud, without a hub."""
     real_cloud.apply(HUB_RBAC)
     server = f"https://{to_cloud.host}:{to_cloud.port}"
     with Machine(tmp_path, real_cloud, server, node, cloud_programs) as made:
@@ -88,7 +88,7 @@ def machine(
 
 @pytest.fixture
 def isolated() -> list[str]:
-    """The prefix of commands that run in a network of their own."""
+    """Return the prefix of commands that run in their own network namespace."""
     isolated = ["unshare", "--map-root-user", "--net"]
     needed = ["ip", "link", "add", "node0", "type", "veth", "peer", "name", "pod0"]
     try:

@@ -1,4 +1,4 @@
-"""The next outage does not undo a client's write through the hub, on the real control plane."""
+"""An outage does not undo a client's earlier write through the hub, on the real control plane."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.objects import obj
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "kill -9"])
-async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
+async def test_a_second_csi_driver_of_a_first_boot_is_registered_in_the_outage(
     linked: tuple[Hub, Link], real_cloud: RealCloud, node: str, is_killed: bool
 ) -> None:
-    """kubelet read the CSINode between the two; without the cloud it was given the first driver alone."""
+    """kubelet read the CSINode between the two registrations; offline it once got the first driver only."""
 
     def csi_node(name: str, *drivers: str) -> dict[str, Any]:
         specs = [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]
@@ -54,7 +54,7 @@ async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
 async def test_a_caller_with_a_copy_gets_the_write_of_another_in_an_outage(
     outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str
 ) -> None:
-    """A write of one identity caused 503 for all others, the node among them, in the next outage."""
+    """A write by one identity once caused 503 for all others in the next outage, including the node."""
     verbs = rule("", "configmaps", "get update")
     subjects = [user(f"system:node:{node_name}"), account(namespace, "pod")]
     granted = rights("others", [verbs], *subjects, namespace=namespace)
@@ -76,7 +76,7 @@ async def test_a_caller_with_a_copy_gets_the_write_of_another_in_an_outage(
         each.uri.endswith("/selfsubjectreviews") and each.stage == "ResponseComplete"
         for each in await asyncio.to_thread(real_cloud.audit, mark)
     ):
-        await values()  # whose the token is, the hub asks beside the first request
+        await values()  # the hub reviews the token concurrently with the first request
     await values()
     for value, token_of_writer in {"by the node": "", "by the pod": token}.items():
         body = {**made, "data": {"value": value}}
@@ -89,10 +89,10 @@ async def test_a_caller_with_a_copy_gets_the_write_of_another_in_an_outage(
 
 
 @pytest.mark.parametrize("component", ["kubelet", "curl"])
-async def test_no_write_of_any_kind_is_undone(
+async def test_no_kind_of_write_is_undone_by_an_outage(
     outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str, component: str
 ) -> None:
-    """Read, written, cut, read: the former object, or a deleted one, came back 12 times of 12."""
+    """After read, write and outage, the former or deleted object once returned in 12 of 12 cases."""
     verbs = rule("", "configmaps", "get list create update patch delete")
     granted = rights("writes", [verbs], user(f"system:node:{node_name}"), namespace=namespace)
     await asyncio.to_thread(real_cloud.apply, granted)
@@ -146,10 +146,11 @@ async def test_no_write_of_any_kind_is_undone(
     await asyncio.to_thread(real_cloud.admin.patch, f"{maps}/finalizer", patch)
 
 
-async def test_what_a_write_removed_is_gone_and_a_dry_run_changes_nothing(
+async def test_a_deleted_object_stays_deleted_and_a_dry_run_changes_nothing(
     outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str
 ) -> None:
-    """Objects came back by their last form, and `kubectl delete --dry-run=server` took them from the node's lists."""
+    """Deleted objects once returned in their last state, and `kubectl delete --dry-run=server` removed objects from the
+    node's lists."""
     resources = rule("", "configmaps pods", "get list create update patch delete deletecollection")
     namespaces = rule("", "namespaces namespaces/finalize", "get update delete")
     node = user(f"system:node:{node_name}")

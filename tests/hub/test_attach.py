@@ -1,4 +1,4 @@
-"""A person's own mitmproxy is attached to a running hub: into a file, in the browser, and the cost for the hub."""
+"""A user's own mitmproxy attached to a running hub: writing a file, in the browser, and its cost for the hub."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def attach(hub: Hub, *arguments: str) -> asyncio.subprocess.Process:
 
 @asynccontextmanager
 async def browser(hub: Hub, *arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Mitmweb]]:
-    """A mitmproxy in the browser that is attached, and shows flows by now."""
+    """Run an attached mitmproxy in the browser; yield once it shows flows."""
     port = free_port()
     viewer = await attach(hub, "--ui", "web", *arguments, "--", *flags(port))
     try:
@@ -98,7 +98,7 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
     async with started(hub):
         async with watching(hub.url, services, component="kube-proxy", resourceVersion="0") as events:
             writing = await attach(hub, "-w", str(file))
-            # A first flow in the file shows that the hub feeds it.
+            # The first flow in the file shows that the process is attached.
             while not file.exists() or not file.stat().st_size:
                 await ask(hub, "/version")
             cloud.store.create(service("web"))
@@ -107,7 +107,7 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
             await ask(hub, f"{secrets}/s")
             await ask(hub, "/healthz?the-last")
             await asyncio.to_thread(wait_until_written, file, b"/healthz?the-last")
-        # Events are decoded a moment later than they pass, and a watch is written when it has ended.
+        # Events are decoded shortly after they are relayed, and a watch is written when it has ended.
         await asyncio.to_thread(wait_until_written, file, b"object: default/web")
         writing.send_signal(signal.SIGINT)
         _, said = await writing.communicate()
@@ -123,12 +123,12 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         assert [each.request.path for each in flows if "secrets" in each.request.path]
         assert token.encode() not in file.read_bytes()
         assert value.encode() not in file.read_bytes()
-        # The file exists: its flows are not overwritten.
+        # The file exists, and its flows must not be overwritten.
         assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
 
 
 def memory(hub: Hub) -> int:
-    """KiB that a hub has in memory."""
+    """Return the resident memory of a hub in KiB."""
     lines = Path(f"/proc/{hub.pid}/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
@@ -136,7 +136,7 @@ def memory(hub: Hub) -> int:
 async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tmp_path: Path) -> None:
     for number in range(20):
         cloud.store.create(config_map({"text": "x" * 50_000}, name=f"made-{number}"))
-    # KiB of memory that a hub may take more while somebody is attached.
+    # KiB by which a hub's memory may grow while a process is attached.
     max_growth = 15 * 1024
     async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
         for _ in range(20):
@@ -151,8 +151,8 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
         await ask(hub, "/version")
 
 
-async def test_attaching_again_leaves_no_further_memory(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """The modules stay, and nothing else does."""
+async def test_attaching_again_does_not_increase_memory(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    """The imported modules stay in memory, and nothing else."""
     cloud.store.create(config_map({"text": "x" * 50_000}, name="large"))
     after = []
     async with started(Hub(tmp_path, cloud.url)) as hub:
@@ -166,13 +166,13 @@ async def test_attaching_again_leaves_no_further_memory(cloud: ScriptableCloud, 
             writing.send_signal(signal.SIGINT)
             await writing.communicate()
             after.append(memory(hub))
-    # KiB that two who were attached after another may leave. Each flow held on to would be 50 KB.
+    # KiB of growth allowed after two successive attachments. Each leaked flow would take 50 KB.
     max_left = 2 * 1024
     assert after[2] - after[0] < max_left
 
 
 async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
-    """A relayed write of a component; its answer."""
+    """Send a relayed write of a component; return the response."""
     made = config_map({"key": value}, name="written")
     async with (
         aiohttp.ClientSession() as session,
@@ -181,7 +181,7 @@ async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
+async def test_a_user_of_an_attached_browser_intercepts_edits_and_kills_requests(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     hold = f"~m POST & ~u {CONFIG_MAPS}"
@@ -207,7 +207,7 @@ async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
         await web.change("POST", f"/flows/{flow['id']}/kill")
         with pytest.raises(aiohttp.ClientError):
             await ended
-        # The filter is mitmproxy's own option: nothing is held without one.
+        # The filter is mitmproxy's own option; nothing is intercepted without one.
         assert (await web.change("PUT", "/options", {"intercept": None}))[0] == 200
         await asyncio.to_thread(wait_until_written, log, b"nothing is held")
         assert (await write(hub, CONFIG_MAPS, "sent"))[0] == 409
@@ -219,7 +219,7 @@ async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
         assert (await waits)[0] == 409, "who leaves holds nothing"
 
 
-async def test_a_person_at_an_attached_terminal_resumes_and_kills_held_flows(
+async def test_a_user_of_an_attached_terminal_resumes_and_kills_intercepted_flows(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
@@ -243,7 +243,7 @@ async def test_a_person_at_an_attached_terminal_resumes_and_kills_held_flows(
             await terminal.ended()
 
 
-async def test_without_permission_no_flow_is_held_and_the_interface_reports_it(
+async def test_no_flow_is_intercepted_without_permission_and_the_interface_reports_it(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url)) as hub, browser(hub) as (_, web):
@@ -253,8 +253,10 @@ async def test_without_permission_no_flow_is_held_and_the_interface_reports_it(
         assert (refused.returncode, why.decode().splitlines()[-1]) == (1, f"edgehub: {NO_LEAVE}")
 
 
-async def test_the_console_has_the_commands_of_the_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    """Only mitmproxy beside the hub itself had them."""
+async def test_an_attached_console_has_the_commands_of_the_hub(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    """Once only the hub's own interface had them."""
 
     def ask_as_kube_proxy(hub: Hub) -> None:
         url, headers = f"{hub.url}/api/v1/services?resourceVersion=0", {"User-Agent": "kube-proxy/v1.36"}
@@ -271,7 +273,7 @@ async def test_the_console_has_the_commands_of_the_hub(tmp_path: Path, cloud: Sc
         while "kube-proxy" not in await terminal.screen():
             await asyncio.to_thread(
                 ask_as_kube_proxy, hub
-            )  # a flow is shown from when the process is attached
+            )  # a flow is shown only once the process is attached
         for asked, *shown in (
             ("edgehub.status", "node:     node-1", "journal:  0 writes wait"),
             ("edgehub.components", "COMPONENT", "kube-proxy"),

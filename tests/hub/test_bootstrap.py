@@ -1,4 +1,4 @@
-"""A hub gets its identity from a real cluster by a bootstrap token, and renews it by its own certificate."""
+"""A hub gets its identity from a real cluster with a bootstrap token, and renews it with its own certificate."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ CONTROLLERS = (
     "certificatesigningrequest-signing-controller",
     "bootstrap-signer-controller",
 )
-"""Controllers of kube-controller-manager that answer certificate requests, and sign the published CA for each token."""
+"""Controllers of kube-controller-manager that handle certificate requests, and sign the published CA for each token."""
 FLAG = "--enable-bootstrap-token-auth=true"
-"""A flag of kube-apiserver, which kubeadm sets."""
+"""A flag of kube-apiserver that kubeadm sets."""
 GROUP = "system:bootstrappers:kubeadm:default-node-token"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
 def binding(role: str, *groups: str) -> Json:
-    """A ClusterRoleBinding, as kubeadm makes them."""
+    """Return a ClusterRoleBinding like kubeadm's."""
     return bound(role, *map(group, groups), name=f"test-{role.rpartition(':')[2]}")
 
 
@@ -51,7 +51,7 @@ RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnod
 
 
 def make_token(cloud: RealCloud, group: str = GROUP) -> str:
-    """A new bootstrap token, as `kubeadm token create` makes it. Requests with another group are not approved."""
+    """Create a bootstrap token like `kubeadm token create`. Requests with another group are not approved."""
     name, secret = secrets.token_hex(3), secrets.token_hex(8)
     data = {
         "token-id": name,
@@ -73,7 +73,7 @@ def bootstrap_kubeconfig(cloud: RealCloud, path: Path, token: str) -> Path:
 
 
 def publish_authority(cloud: RealCloud) -> None:
-    """Let everybody read the cluster's CA, as kubeadm does."""
+    """Permit everyone to read the cluster's CA, like kubeadm."""
     authority = base64.b64encode(cloud.authority.certificate).decode()
     cluster = {"server": cloud.url, "certificate-authority-data": authority}
     document = {"clusters": [{"name": "", "cluster": cluster}]}
@@ -90,13 +90,13 @@ def publish_authority(cloud: RealCloud) -> None:
 
 
 def is_signed(cloud: RealCloud, token: str) -> bool:
-    """Whether kube-controller-manager has signed the published CA for a token, which takes it a moment."""
+    """Return True if kube-controller-manager has signed the published CA for a token, which takes it some time."""
     published = cloud.admin.get("/api/v1/namespaces/kube-public/configmaps/cluster-info")
     return f"jws-kubeconfig-{token[:6]}" in published["data"]
 
 
 def requests_of(cloud: RealCloud, node: str) -> list[Json]:
-    """The requests for a node's identity, the oldest first."""
+    """Return the requests for a node's identity, the oldest first."""
     found = [
         each
         for each in cloud.admin.get(REQUESTS)["items"]
@@ -106,7 +106,7 @@ def requests_of(cloud: RealCloud, node: str) -> list[Json]:
 
 
 LIFE = "24s"
-"""The life of each certificate that this cluster signs; kube-controller-manager lets it begin five minutes earlier."""
+"""The validity of each certificate issued by this cluster; kube-controller-manager backdates it by five minutes."""
 KUBELET_OF_YURTHUB = """\
 apiVersion: v1
 clusters:
@@ -123,7 +123,7 @@ current-context: default-context
 kind: Config
 preferences: {{}}
 """
-"""A kubeconfig as `yurtadm join` and OpenYurt's documents write it: it names no user."""
+"""A kubeconfig as written by `yurtadm join` and OpenYurt's documents: it names no user."""
 
 
 @pytest.fixture(scope="module")
@@ -155,15 +155,17 @@ def serial(hub: Hub) -> int:
 
 
 def status_of_node(hub: Hub) -> int:
-    """The code of the cloud's answer to the hub's identity; the lease is the node's own alone."""
+    """Return the status of the cloud's response to the hub's identity, for the lease that only the node may read."""
     url = f"{hub.url}/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{hub.node}"
     return urllib3.request("GET", url, headers={"User-Agent": "kubelet/v1"}, retries=False).status
 
 
 @pytest.mark.timeout(300)
-def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_path: Path, node: str) -> None:
+def test_an_identity_is_requested_again_after_a_denial_and_then_renewed(
+    cloud: RealCloud, tmp_path: Path, node: str
+) -> None:
     def is_put_off(hub: Hub) -> bool:
-        """Whether the hub has a client ask again."""
+        """Return True if the hub tells a client to retry later."""
         try:
             answer = urllib3.request(
                 "GET", f"{hub.url}/version", headers={"User-Agent": "kubelet/v1"}, retries=False
@@ -182,7 +184,7 @@ def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_pat
         cloud.kubectl("certificate", "deny", first["metadata"]["name"])
         hub.process.wait_for_line("is denied: ", SLACK)
         assert not serial(hub)
-        # The log is a moment before the page and the answers.
+        # The log is written shortly before the page and the responses.
         until(lambda: " is denied: " in hub.admin("/readyz"))
         until(lambda: is_put_off(hub))
 
@@ -196,18 +198,18 @@ def test_an_identity_is_denied_then_given_then_renewed(cloud: RealCloud, tmp_pat
         until(lambda: status_of_node(hub) == 404)
 
         until(lambda: serial(hub) != given)
-        # On a busy machine a certificate may end before it is renewed, and the token is needed again.
+        # On a busy machine a certificate may expire before its renewal; then the token is used again.
         until(
             lambda: f"system:node:{node}" in (each["spec"]["username"] for each in requests_of(cloud, node))
         )
-        # The connections of the former certificate are not used any more when it ends.
+        # Connections with the former certificate are not used after its expiry.
         until(lambda: status_of_node(hub) == 404)
     finally:
         hub.stop()
 
 
 @pytest.mark.timeout(300)
-def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
+def test_a_new_node_joins_through_its_hub_with_a_bootstrap_token(
     cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, node: str
 ) -> None:
     cloud.apply([APPROVED])
@@ -229,7 +231,7 @@ def test_a_node_that_never_joined_comes_behind_its_hub_by_a_token(
         assert is_ready(cloud.admin.get(f"/api/v1/nodes/{node}"))
         assert (machine.state / "pki" / "node.pem").exists()
         assert f"CN=system:node:{node},O=system:nodes" in edgehub(machine, "doctor", hub=True).stdout
-        # Without the identity that the hub has got, the token counts.
+        # Without the hub's stored identity, the token is used.
         well = edgehub(machine, "doctor", "--", "--state-dir", "/var/lib/none")
         assert "ok       token        may ask for the identity of a node" in well.stdout, well.stdout
         assert edgehub(machine, "uninstall", *services[:2]).returncode == 0

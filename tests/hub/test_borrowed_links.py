@@ -1,4 +1,5 @@
-"""A pool with one live link keeps all its nodes: hubs borrow another hub's link to the cloud, or lend theirs."""
+"""A pool with one working link keeps all its nodes connected: hubs borrow another hub's link to the cloud, or lend
+theirs."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ PIECE = 16 * 1024 * 1024
 
 
 def holds(pid: int, wanted: bytes) -> bool:
-    """Whether the writable memory of a process contains these bytes. OSError if the kernel shows none."""
+    """Return True if the writable memory of a process contains these bytes. OSError if the kernel does not permit
+    reading it."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             span, rights, *_ = line.split()
@@ -54,7 +56,7 @@ EACH = 0.25
 
 
 class Renewals:
-    """Records when the cloud got each renewal of a node's lease."""
+    """Record when the cloud got each renewal of a node's lease."""
 
     def __init__(self) -> None:
         self.at: list[float] = []
@@ -98,17 +100,17 @@ async def renewing(cloud: ScriptableCloud, member: Member) -> AsyncIterator[Rene
 
 @pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.BLACK_HOLE])
 async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path, mode: Mode) -> None:
-    """The black hole accepts connections, as a firewall does that lets the handshake through."""
+    """The black hole accepts connections, like a firewall that passes only handshakes."""
 
     def servers_of(member: Member, path: str) -> set[str]:
-        """The servers from which a member's hub reads a resource: the cloud, or leaders."""
+        """Return the servers from which a member's hub reads a resource: the cloud, or leaders."""
         return {str(each["server"]) for each in member.hub.sources() if each["path"] == path}
 
     def cut(member: Member, mode: Mode) -> None:
         (member.link.refuse if mode is Mode.REFUSE else member.link.black_hole)()
 
     services = "/api/v1/services"
-    # Seconds in which a hub notices that its link is gone, as docs/links.md says.
+    # Seconds within which a hub detects a broken link, as in docs/links.md.
     noticed = 6.0
     async with lone_links(tmp_path, (), ()) as pool:
         lender, borrower = pool.members
@@ -134,7 +136,7 @@ async def test_a_node_with_a_cut_link_borrows_that_of_another_hub(tmp_path: Path
             await asyncio.to_thread(borrower.link.carry)
             await until(lambda: borrower.via("own"), "the node goes its own way again")
             await until(lambda: not lender.pool_report()["lends"], "nothing is lent any more")
-        # The kubelet's connection outlives those to the proxy and to the server beyond it, which end together.
+        # kubelet's connection outlives those to the proxy and to the server beyond it, which close together.
         assert "has crashed" not in "".join(borrower.hub.process.lines)
         print(f"longest gap of the lease: {renewals.longest_gap:.1f} s")
         assert renewals.longest_gap < noticed + SLACK
@@ -152,7 +154,7 @@ async def test_the_next_lender_takes_over_and_a_borrowed_uplink_is_not_lent(tmp_
         await until(lambda: leader.via("own"), "the leader has its own link again")
         await asyncio.to_thread(deputy.hub.kill)
         await until(lambda: last.via(leader.name), "the other one takes over")
-        # `--lend off`: the last one has a link, and lends it to no hub.
+        # `--lend off`: the last hub has a link, and lends it to none.
         await asyncio.to_thread(last.link.carry)
         await until(lambda: last.via("own"), "the last one has its own link again")
         await asyncio.to_thread(leader.link.refuse)
@@ -160,7 +162,7 @@ async def test_the_next_lender_takes_over_and_a_borrowed_uplink_is_not_lent(tmp_
         assert await asyncio.to_thread(last.hub.metric, "edgehub_lent_tunnels") == 0
 
 
-async def test_the_lender_learns_neither_token_nor_object(tmp_path: Path) -> None:
+async def test_the_lenders_memory_contains_neither_token_nor_object(tmp_path: Path) -> None:
     token, text = "tok3n-of-a-pod-on-the-borrower", "an-0bject-that-the-borrower-reads"
     async with lone_links(tmp_path, (), ()) as pool:
         lender, borrower = pool.members
@@ -190,7 +192,7 @@ async def test_a_node_with_borrowing_off_goes_offline(tmp_path: Path) -> None:
         assert await asyncio.to_thread(lender.hub.metric, "edgehub_lent_tunnels") == 0
 
 
-async def test_a_node_that_starts_without_its_link_knows_its_lender_from_disk(tmp_path: Path) -> None:
+async def test_a_node_that_starts_without_its_link_loads_its_lenders_from_disk(tmp_path: Path) -> None:
     async with lone_links(tmp_path, (), ()) as pool:
         lender, borrower = pool.members
         await asyncio.to_thread(borrower.hub.stop)
@@ -199,9 +201,7 @@ async def test_a_node_that_starts_without_its_link_knows_its_lender_from_disk(tm
         await until(lambda: borrower.via(lender.name), "the link is borrowed")
 
 
-def test_nodes_in_networks_of_their_own_keep_the_cloud_by_one_link(
-    isolated: list[str], tmp_path: Path
-) -> None:
+def test_nodes_in_separate_networks_share_one_link_to_the_cloud(isolated: list[str], tmp_path: Path) -> None:
     bucket = shlex.split("tc qdisc add dev lo root tbf rate 1mbit burst 150 latency 50ms")
     if subprocess.run([*isolated, *bucket], capture_output=True, check=False).returncode:
         pytest.skip("this machine has no tc, or its kernel no token bucket")

@@ -1,4 +1,4 @@
-"""A caller with a token at the TLS port of a hub that starts without its cloud: the cloud's last answer counts."""
+"""A caller with a token at the TLS port of a hub that starts without its cloud: the cloud's last review is used."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
 
 class Pod:
-    """A client with a token, as kube-proxy is one."""
+    """A client with a token, like kube-proxy."""
 
     def __init__(self, hub: Hub, token: str) -> None:
         self._hub = hub
@@ -58,7 +58,7 @@ async def token(real_cloud: RealCloud, namespace: str) -> str:
 
 
 def event(note: str, namespace: str) -> dict[str, Json]:
-    """An event in both of its APIs, as kube-proxy writes the second one."""
+    """Return an event in both of its APIs; kube-proxy writes the second one."""
     about = {"kind": "Pod", "namespace": namespace, "name": "web"}
     now = "2026-11-27T12:00:00.000000Z"
     return {
@@ -84,7 +84,7 @@ def event(note: str, namespace: str) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
-async def test_a_caller_is_known_after_a_restart_without_the_cloud(
+async def test_a_callers_review_is_used_after_a_restart_without_the_cloud(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, token: str, crash: bool
 ) -> None:
     def _restart(hub: Hub, *, crash: bool) -> Callable[[], Awaitable[None]]:
@@ -95,7 +95,7 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
         return restart
 
     def writers_of_events(cloud: RealCloud, namespace: str) -> Counter[str]:
-        """Count the events that each user created there, by the cloud's audit log."""
+        """Count the events that each user created in the cloud, by the audit log."""
         created = (
             each.user
             for each in cloud.audit()
@@ -142,7 +142,7 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
         )
 
         link.carry()
-        # The process that took them is gone, and no token is on disk: they go as soon as their caller comes back.
+        # The process that accepted the events has ended, and no token is on disk: sent once their caller returns.
         assert (await pod.get(f"{services}?resourceVersion=0"))[0] == 200
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_journal_entries", 0, SLACK)
         assert await asyncio.to_thread(hub.metric, "edgehub_journal_dropped_total", kind="event") == 0
@@ -152,9 +152,9 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
         await asyncio.to_thread(
             real_cloud.admin.delete, f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}"
         )
-        await restart()  # the former process would have looked again within minutes
+        await restart()  # the former process would have checked again within minutes
 
-        # kube-apiserver remembers a token for 10 s.
+        # kube-apiserver caches a token for 10 s.
         async with asyncio.timeout(SLACK):
             while (await pod.get(f"{services}?resourceVersion=0"))[0] != 401:
                 await restart()

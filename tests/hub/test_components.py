@@ -16,7 +16,7 @@ from tests.hub.support.process import Hub
 
 
 def through(hub: Hub, folder: Path) -> Path:
-    """The kubeconfig of a component on the hub's node: no credentials, plain HTTP."""
+    """Return the kubeconfig of a component on the hub's node: no credentials, plain HTTP."""
     return write_kubeconfig(folder / "component.kubeconfig", hub.url)
 
 
@@ -24,7 +24,7 @@ def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     hub: Hub, real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     def asked(cloud: RealCloud, since: int, node: str) -> Counter[str]:
-        """The number of lists of each path by the hub's identity since a mark."""
+        """Return the number of lists of each path by the hub's identity since a mark."""
         return Counter(
             event.uri.partition("?")[0]
             for event in cloud.audit(since)
@@ -41,7 +41,7 @@ def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     ):
         kubelet.wait_ready(real_cloud.admin)
         proxy.wait_synced()
-        # The lease comes ten seconds after the node: until then nothing may list twice.
+        # kubelet creates the lease ten seconds after the node: until then nothing may be listed twice.
         real_cloud.admin.wait_for(
             "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases", hub.node, bool, timeout=30
         )

@@ -1,4 +1,4 @@
-"""The hub with mitmproxy's web interface: it shows a person decoded flows, with the route of each."""
+"""The hub with mitmproxy's web interface: it shows a user decoded flows, with the route of each."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ class WebHub(Mitmweb):
 
     @property
     def lines(self) -> list[str]:
-        """The text that the process wrote to its terminal; also after its end."""
+        """Return the text that the process wrote to its terminal; also after its end."""
         return (self.folder / "hub.log").read_text().splitlines()
 
     async def command(self, name: str, *arguments: str) -> Any:
-        """The answer to a command at the interface's prompt."""
+        """Return the output of a command in the interface's command bar."""
         status, answer = await self.change("POST", f"/commands/{name}", {"arguments": arguments})
         assert status < 300, answer
         return json.loads(answer)
 
     async def shown(self, flow: Any, view: str = "auto") -> Any:
-        """The body of the answer in the view that fits it, or in another."""
+        """Return the body of the response in the default content view, or in the given one."""
         return await self.ask(f"/flows/{flow['id']}/response/content/{quote(view)}.json")
 
     async def get(self, path: str, accept: str, component: str = "kubelet/v1.36") -> None:
@@ -73,7 +73,7 @@ class WebHub(Mitmweb):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebHub]:
-    """One hub for all tests of this module: its start takes longer than all of them."""
+    """Run one hub for all tests of this module, as a start takes longer than all of them."""
     async with ScriptableCloud() as cloud, aiohttp.ClientSession() as session:
         cloud.access.tokens |= {HUB_TOKEN: User("system:node:node-1"), POD_TOKEN: User("pod")}
         cloud.store.create(service("web", clusterIP="10.96.0.9"))
@@ -85,7 +85,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Web
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def web(running: WebHub) -> AsyncIterator[WebHub]:
-    """The hub with nothing in its list, and one Service in its cloud."""
+    """Return the hub with an empty flow list, and one Service in its cloud."""
     await running.command("view.clear")
     yield running
     with contextlib.suppress(StatusError):
@@ -122,13 +122,13 @@ async def test_a_replay_runs_as_the_component_that_sent_the_request(web: WebHub)
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def holding(web: WebHub) -> AsyncIterator[WebHub]:
-    """Requests and answers of the component `held` wait for a person."""
+    """Intercept requests and responses of the component `held`."""
     await web.command("set", "intercept", "~hq held")
     yield web
     await web.command("set", "intercept", "")
 
 
-async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
+async def test_an_edit_of_an_intercepted_relayed_request_is_sent(holding: WebHub) -> None:
     path = "/api/v1/namespaces/default/services/web"
     sent, edited = ({"spec": {"sessionAffinity": each}} for each in ("None", "ClientIP"))
     headers = {"User-Agent": "held/v1", "Content-Type": "application/merge-patch+json"}
@@ -143,9 +143,9 @@ async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
     assert holding.cloud.store.get("services", "web", "default")["spec"]["sessionAffinity"] == "ClientIP"
 
 
-async def test_an_answer_streamed_by_the_hub_is_not_held_and_marked_so(holding: WebHub) -> None:
-    """A view's list and its watch: the component gets them at once, and the flow shows the reason."""
-    await holding.command("set", "intercept", "~s & ~hq held")  # requests are not held
+async def test_a_streamed_response_of_the_hub_is_marked_as_not_interceptable(holding: WebHub) -> None:
+    """The component gets a view's list and watch at once, and the flow shows the reason."""
+    await holding.command("set", "intercept", "~s & ~hq held")  # requests are not intercepted
     path, watch = f"{SERVICES}?resourceVersion=0", f"{SERVICES}?watch=true&resourceVersion=0"
     async with (
         aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/held"}) as session,
@@ -175,10 +175,10 @@ async def test_an_answer_streamed_by_the_hub_is_not_held_and_marked_so(holding: 
         ("/api/v1/events", {"path": "/api/v1/secrets"}, "method, path and server are fixed by now"),
     ],
 )
-async def test_an_edit_that_would_make_the_hub_another_is_refused(
+async def test_an_edit_of_options_that_identify_the_hub_is_refused(
     holding: WebHub, path: str, edit: Json, message: str
 ) -> None:
-    await holding.command("set", "intercept", "~q & ~hq held")  # the answer is not held, too
+    await holding.command("set", "intercept", "~q & ~hq held")  # the response is not intercepted either
     agent = "kube-proxy/held" if path.startswith(SERVICES) else "held/v1"
     async with aiohttp.ClientSession(headers={"User-Agent": agent}) as session:
         asking = asyncio.create_task(session.get(holding.hub.url + path))
@@ -188,7 +188,7 @@ async def test_an_edit_that_would_make_the_hub_another_is_refused(
             assert message in (await answer.json())["message"]
 
 
-async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:
+async def test_the_web_interface_shows_each_log_line_once(web: WebHub) -> None:
     messages = [each["message"] for each in await web.ask("/events")]
     for phrase in (" starts: node node-1", " are in force"):
         assert sum(phrase in line for line in messages) == 1
@@ -197,14 +197,12 @@ async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> N
 
 
 async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
-    """The hub's own, a caller's, one that a browser offers as a subprotocol, and one in a query.
-
-    The last test here: it ends the hub, which writes its flows to a file as it ends.
-    """
+    """Credentials: the hub's own, a caller's, one that a browser sends as a subprotocol, and one in a query. This must
+    be the last test: it ends the hub, which then writes its flows to a file."""
 
     @contextlib.asynccontextmanager
     async def watched(web: WebHub, seconds: str) -> AsyncIterator[None]:
-        """A watch whose first event people see by now."""
+        """Return a watch whose first event is shown."""
         async with watching(
             web.hub.url, SERVICES, component="kubelet", resourceVersion="0", timeoutSeconds=seconds
         ):
@@ -235,7 +233,7 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
     everything = json.dumps([await web.ask("/flows"), flows]) + json.dumps(await web.ask("/events"))
     async with watched(web, "600"):
         pass
-    async with watched(web, "601"):  # open as the hub ends
+    async with watched(web, "601"):  # still open when the hub ends
         await asyncio.to_thread(web.hub.stop)
     everything += (await asyncio.to_thread(web.saved.read_bytes)).decode(errors="replace")
     everything += "\n".join(web.lines)

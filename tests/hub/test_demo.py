@@ -52,7 +52,9 @@ def test_the_demo_prints_the_lines_of_the_readme_and_ends(flags: tuple[str, ...]
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("line", ["edgehub: a hub on each", "1. The same list"], ids=["starts", "runs"])
-def test_a_demo_that_a_signal_ends_leaves_nothing(tmp_path: Path, ending: signal.Signals, line: str) -> None:
+def test_a_demo_ended_by_a_signal_leaves_no_processes_or_files(
+    tmp_path: Path, ending: signal.Signals, line: str
+) -> None:
     folder = tmp_path / "place"
     folder.mkdir()
     demo = Process("demo", [ROOT / "scripts" / "demo"], tmp_path, {"TMPDIR": str(folder)})
@@ -69,7 +71,7 @@ def test_a_demo_that_a_signal_ends_leaves_nothing(tmp_path: Path, ending: signal
 def test_control_c_at_a_terminal_ends_the_demo_without_a_traceback(
     tmp_path: Path, is_loading: bool, expected: int
 ) -> None:
-    """A terminal signals every process of the demo: hubs that ended by themselves were a failure of the demo."""
+    """A terminal signals every process of the demo: hubs that ended by themselves once made the demo fail."""
     folder = tmp_path / "place"
     folder.mkdir()
     log = tmp_path / "log"
@@ -106,7 +108,7 @@ def test_control_c_at_a_terminal_ends_the_demo_without_a_traceback(
     assert not list(folder.iterdir())
 
 
-def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: Path) -> None:
+def test_an_interactive_demo_has_components_and_ends_with_its_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "place"
     folder.mkdir()
     env = {"TMPDIR": str(folder)}
@@ -128,7 +130,7 @@ LINE = re.compile(
 """A request as `observe` prints it."""
 
 
-def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
+def test_every_line_of_the_demos_outage_has_the_expected_status(tmp_path: Path) -> None:
     """The demo's kubelet patched a Lease, and read JSON although the copies were in protobuf: visitors saw 503 and
     406."""
 
@@ -169,7 +171,7 @@ def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
             watched.stop()
         shown = {line: found for line in watched.lines if (found := LINE.match(line))}
         assert [line for line, found in shown.items() if found["code"] not in ("200", "201")] == []
-        # On idle cores the terminal also sees the others begin their watches.
+        # On idle cores the terminal also shows how the other components start their watches.
         assert {found["component"] for found in shown.values()} >= {"kubelet", "inventory"}
         status, components = (ask(f"{page}/debug/{name}") for name in ("status", "components"))
         assert [each for each in components if each["errors"]] == []

@@ -1,4 +1,4 @@
-"""Differences between hubs: a hub sends them to another hub for every watch, whatever its client is."""
+"""Watches of differences between hubs: a hub sends them to another hub for every watch, whatever its client is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.hub.support.streams import watching
 
 @pytest.fixture
 async def chain(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[tuple[Hub, Hub]]:
-    """Start a hub before the cloud, which caches the reads of other hubs, and a hub before that hub."""
+    """Start a hub in front of the cloud, which caches the reads of other hubs, and a second hub in front of it."""
     cloud.store.create(config_map({"cache_agents": "edgehub,kube-proxy"}))
     first = Hub(tmp_path / "first", cloud.url, node="first")
     second = Hub(tmp_path / "second", first.url, node="second")
@@ -37,11 +37,11 @@ async def test_changes_are_sent_as_differences_to_a_hub_and_as_objects_to_any_cl
     cloud: ScriptableCloud, chain: tuple[Hub, Hub]
 ) -> None:
     def received(hub: Hub, server: Hub) -> float:
-        """Bytes that a hub has got from its server."""
+        """Return the bytes that a hub has received from its server."""
         return hub.metric("edgehub_upstream_bytes_total", direction="down", server=server.url)
 
     def endpoint_slice(ready: int) -> Json:
-        """A slice of 200 endpoints, the first ones of which are ready."""
+        """Return a slice of 200 endpoints, of which the first ones are ready."""
         endpoints = [
             {
                 "addresses": [f"10.0.{number // 100}.{number * 37 % 250}"],

@@ -1,7 +1,5 @@
-"""A failure in any part of the hub gives a 5xx Status or no answer: nothing unfiltered, no other identity.
-
-The test breaks each hook, one after the other, in a running hub before a cloud that records callers.
-"""
+"""A failure in any part of the hub gives a 5xx Status or no response: nothing unfiltered, no other identity. The test
+breaks each hook in turn in a running hub in front of a cloud that records callers."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ EVERY_REQUEST = {
     "edgehub-router.response",
     "edgehub-egress.requestheaders",
 }
-"""Hooks without which a relayed request cannot be answered well. `response` comes too late for a streamed one."""
+"""Hooks without which a relayed request cannot succeed. `response` runs too late for a streamed one."""
 
 
 @pytest.fixture
@@ -45,13 +43,13 @@ def cloud_objects(cloud: ScriptableCloud) -> ScriptableCloud:
     return cloud
 
 
-def test_the_chain_is_guarded() -> None:
+def test_every_hook_of_the_chain_is_guarded() -> None:
     assert set(NAMES) >= EVERY_REQUEST
 
 
 async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_path: Path) -> None:
     async def answer(url: str, headers: dict[str, str]) -> tuple[int, bytes]:
-        """Status and body; 0 where the connection was closed without an answer."""
+        """Return status and body; 0 if the connection was closed without a response."""
         try:
             async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as got:
                 return got.status, await got.read()

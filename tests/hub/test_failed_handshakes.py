@@ -1,4 +1,4 @@
-"""Clients that do not trust the certificate of the TLS port: counted, and named for people."""
+"""Clients that do not trust the certificate of the TLS port are counted, and reported to users."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.hub.test_observe import past
 
 FAILED = "edgehub_failed_handshakes_total"
 STRANGER, MISLED, SILENT = "127.0.0.2", "127.0.0.3", "127.0.0.4"
-"""Addresses of clients, as pods have addresses of their own."""
+"""Addresses of clients, which differ like those of pods."""
 SERVICE = "kubernetes.default.svc"
 
 
 def call(hub: Hub, address: str, context: ssl.SSLContext, name: str) -> None:
-    """A handshake of a client at an address; ssl.SSLError where the client refuses the certificate."""
+    """Complete a handshake from an address; ssl.SSLError if the client refuses the certificate."""
     with (
         socket.create_connection((LOOPBACK, hub.tls_port), SLACK, (address, 0)) as conn,
         context.wrap_socket(conn, server_hostname=name),
@@ -33,7 +33,7 @@ def call(hub: Hub, address: str, context: ssl.SSLContext, name: str) -> None:
 
 
 def leave(hub: Hub, address: str, name: str) -> None:
-    """A client that leaves without an alert when it has seen the certificate."""
+    """Disconnect without an alert after receiving the certificate."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name)
     with pytest.raises(ssl.SSLWantReadError):
@@ -43,11 +43,11 @@ def leave(hub: Hub, address: str, name: str) -> None:
         assert conn.recv(1)
 
 
-async def test_a_client_that_refuses_the_certificate_is_counted_and_named(
+async def test_a_client_that_refuses_the_certificate_is_counted_and_reported(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     def doctor(hub: Hub, root: Path) -> str:
-        """Run the doctor on a node with this hub, and return its output."""
+        """Run the doctor on a node with this hub; return its output."""
         ports = (
             "--port",
             str(hub.port),
@@ -95,7 +95,9 @@ async def test_a_client_that_refuses_the_certificate_is_counted_and_named(
         assert "(docs/rules.md)" in found
 
 
-async def test_a_client_that_fails_on_and_on_floods_nothing(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_repeated_handshake_failures_do_not_flood_the_log(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
     strange = ssl.create_default_context(cadata=Authority().certificate.decode())
     async with started(Hub(tmp_path, cloud.url)) as hub:
         for number in range(50):
@@ -104,7 +106,7 @@ async def test_a_client_that_fails_on_and_on_floods_nothing(cloud: ScriptableClo
         await asyncio.to_thread(hub.wait_for_metric, FAILED, 50, SLACK)
         assert len((await past(hub, "--resource", "tls", "--since", "1h")).splitlines()) == 1
         assert sum("TLS handshake" in line for line in hub.process.lines) == 1
-        # Another one at that address, on the node's own network for one, is seen all the same.
+        # Another client at that address, for example on the host network, is still reported.
         await asyncio.to_thread(leave, hub, STRANGER, SERVICE)
         await asyncio.to_thread(hub.wait_for_metric, FAILED, 1, SLACK, said="closed")
         assert len((await past(hub, "--resource", "tls", "--since", "1h")).splitlines()) == 2

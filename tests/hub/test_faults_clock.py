@@ -1,4 +1,4 @@
-"""A clock that is set under a running hub, or between two: nothing is lost, and the node does not look dead."""
+"""A wall clock that is set while a hub runs, or between two runs: nothing is lost, and the node stays alive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOUR = 3600
 NODES = "/api/v1/nodes"
 STRATEGIC = "application/strategic-merge-patch+json"
 KEEP = 2 * HOUR
-"""Days, which the impatient hub counts as seconds: more than any single change of the clock."""
+"""The retention in days, which the impatient hub counts as seconds: longer than any single change of the clock."""
 GARBAGE = "edgehub_garbage_total"
 
 
@@ -46,7 +46,7 @@ class Scene:
     cloud: RealCloud
     namespace: str
     away: list[tuple[float, float]] = field(default_factory=list)
-    """The times at which the cloud was away."""
+    """The times at which the cloud was cut off."""
     renewals: list[tuple[float, str]] = field(default_factory=list)
     """When the lease in the cloud changed, with its new renewTime."""
 
@@ -74,7 +74,7 @@ class Scene:
         await asyncio.to_thread(self.cloud.admin.post, self.services, headless(name))
 
     async def write(self, reason: str) -> None:
-        """The writes of a kubelet: the node's status, and an event of that name."""
+        """Send a kubelet's writes: the node's status, and an event of that name."""
         patch = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": reason}]}}
         path = f"{NODES}/{self.hub.node}/status"
         answer = await self.outage.ask(path, method="PATCH", body=patch, content_type=STRATEGIC)
@@ -90,7 +90,7 @@ class Scene:
         return self.services.replace("services", "events")
 
     async def has_come(self, *reasons: str) -> None:
-        """The cloud has these events and the last status."""
+        """Return True if the cloud has these events and the last status."""
         await asyncio.to_thread(self.hub.wait_for_metric, "edgehub_journal_entries", 0, 20)
         node: Any = await asyncio.to_thread(self.cloud.admin.get, f"{NODES}/{self.hub.node}")
         assert [each["reason"] for each in node["status"]["conditions"]] == [reasons[-1]]
@@ -98,7 +98,7 @@ class Scene:
             await asyncio.to_thread(self.cloud.admin.get, f"{self.events}/{reason.lower()}")
 
     async def look_at_lease(self) -> None:
-        """Note each change of the lease in the cloud."""
+        """Record each change of the lease in the cloud."""
         while True:
             when = await renewed(self.cloud, self.hub.node)
             if when and (not self.renewals or when != self.renewals[-1][1]):
@@ -106,11 +106,8 @@ class Scene:
             await asyncio.sleep(0.1)
 
     def check_lease(self) -> None:
-        """Judge as the node lifecycle controller does: a node is alive while its latest renewTime moves on, by the
-        controller's clock.
-
-        What kubelet itself writes has kubelet's clock.
-        """
+        """Check the lease like the node lifecycle controller: a node is alive while its latest renewTime advances, by
+        the controller's clock. kubelet's own writes have kubelet's clock."""
         counted = [
             each
             for number, each in enumerate(self.renewals)
@@ -129,7 +126,7 @@ class Scene:
 def scene(
     real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path, namespace: str
 ) -> Iterator[Scene]:
-    """The scene, with the node in the cloud; the hub is not started yet."""
+    """Return the scene, with the node in the cloud; the hub is not started yet."""
     real_cloud.admin.post(NODES, {"metadata": {"name": node}})
     opened = link(real_cloud.host, real_cloud.port)
     clock = tmp_path / "clock"
@@ -149,7 +146,7 @@ def scene(
 
 @asynccontextmanager
 async def kubelet(scene: Scene) -> AsyncIterator[None]:
-    """Renews its lease through the hub, and reads it in the cloud."""
+    """Renew the lease through the hub, and read it in the cloud."""
     assert (await scene.outage.ask(LEASES, method="POST", body=lease(scene.hub.node, 0))).status == 201
     async with beside(keep_renewing(scene.outage, scene.hub.node), scene.look_at_lease()):
         await until_renewed(scene.cloud, scene.hub.node, "2026-01-03")
@@ -157,7 +154,7 @@ async def kubelet(scene: Scene) -> AsyncIterator[None]:
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_clock_that_is_set_under_a_running_hub(scene: Scene, hours: int) -> None:
+async def test_a_clock_set_while_the_hub_runs_loses_nothing(scene: Scene, hours: int) -> None:
     hub = scene.hub
     await asyncio.to_thread(hub.start)
     async with (
@@ -177,7 +174,7 @@ async def test_a_clock_that_is_set_under_a_running_hub(scene: Scene, hours: int)
         for events in (filtered, plain):
             await events.first("ADDED", "meanwhile", 20)
         await scene.has_come("Before", "After")
-        # And a second time, all of it under the new clock.
+        # Repeat everything with the new clock.
         async with scene.offline():
             await scene.write("Again")
             await scene.make("again")
@@ -189,13 +186,13 @@ async def test_a_clock_that_is_set_under_a_running_hub(scene: Scene, hours: int)
     scene.check_lease()
     scene.check_log()
     assert hub.metric(GARBAGE) == 0
-    # It did look for garbage: what is older than all this goes.
+    # Garbage collection did run: older copies are deleted.
     scene.set_clock(hours * HOUR + KEEP + 1)
     await asyncio.to_thread(hub.process.wait_for_line, "copies deleted from disk: unused", 20)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) -> None:
+async def test_a_clock_set_between_two_runs_loses_nothing(scene: Scene, hours: int) -> None:
     hub = scene.hub
     await asyncio.to_thread(hub.start)
     assert (await scene.outage.ask(f"{NODES}/{hub.node}")).status == 200

@@ -1,4 +1,4 @@
-"""A disk that fails, is locked or damaged: clients continue, the hub reports the fault, and uses the disk again."""
+"""A disk that fails, is locked or damaged: clients continue, the hub reports the error, and uses the disk again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_writes_that_fail_on_disk_are_reported_and_repeated(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     def limit_files(hub: Hub, size: int) -> None:
-        """Let no file of the hub grow over a size in bytes: to SQLite a disk that fails in the middle of a write."""
+        """Limit the size of the hub's files: to SQLite, a disk that fails in the middle of a write."""
         _, hard = resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(hub.process.pid, resource.RLIMIT_FSIZE, (size, hard))
 
@@ -60,7 +60,7 @@ async def test_a_locked_disk_blocks_no_client(
     other = sqlite3.connect(hub.state / "cache" / "cache.db", isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
         other.execute("BEGIN EXCLUSIVE")
-        # All of this is answered while the lock is held.
+        # All these requests are answered while the lock is held.
         async with watching(hub.url, path, component="kube-proxy") as events:
             for name in ("a", "b", "c"):
                 await asyncio.to_thread(real_cloud.admin.post, path, service(name))
@@ -69,7 +69,7 @@ async def test_a_locked_disk_blocks_no_client(
         await hub.logged("the disk cannot be used.* locked")
         other.execute("ROLLBACK")
     await hub.logged("the disk can be used again")
-    # So does a start under a lock.
+    # A start while the disk is locked works, too.
     await asyncio.to_thread(hub.stop)
     other = sqlite3.connect(hub.state / "cache" / "cache.db", isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
@@ -83,10 +83,10 @@ async def test_a_locked_disk_blocks_no_client(
     assert {"a", "b", "c"} <= await service_names(hub)
 
 
-async def test_a_store_that_cannot_be_read_is_set_aside(
+async def test_an_unreadable_database_is_moved_aside(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
-    """`tests/kube/disk/test_database.py` has all damages of the files."""
+    """`tests/kube/disk/test_database.py` has all kinds of damage."""
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     for number in range(5):
@@ -105,7 +105,7 @@ async def test_a_store_that_cannot_be_read_is_set_aside(
     link.carry()
     await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 20)
     assert await service_names(hub) == before
-    # And it is kept again.
+    # Data is stored again.
     await asyncio.to_thread(hub.stop)
     link.refuse()
     await asyncio.to_thread(hub.start)

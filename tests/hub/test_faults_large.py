@@ -1,4 +1,4 @@
-"""Fifty thousand objects of one kind: served, stored, served without a cloud, while other clients are served."""
+"""Fifty thousand objects of one kind: served, stored, and served offline, while other clients are served."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ MANY = 50_000
 
 
 @pytest.mark.timeout(240)
-async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_fifty_thousand_objects_are_served_and_stored_in_bounded_memory(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
     def wait_until_stored(database: Path) -> None:
-        """Wait until all objects are on disk, which the hub writes asynchronously."""
+        """Wait until all objects are on disk; the hub writes them asynchronously."""
         with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
             for _ in range(600):
                 if connection.execute("SELECT count(*) FROM Cache").fetchone()[0] > MANY:
@@ -31,7 +33,7 @@ async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) ->
         raise TimeoutError("not on disk after a minute")
 
     def fill() -> None:
-        """Create objects as `cloud.store.create` does, without its defaults and checks."""
+        """Create objects like `cloud.store.create`, without its defaults and checks."""
         for number in range(MANY):
             metadata = {"name": f"c{number}", "namespace": "default", "uid": f"u{number}"}
             value = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"k": "v" * 200}}
@@ -39,9 +41,9 @@ async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) ->
 
     fill()
     config_maps = "/api/v1/configmaps"
-    # Clients that list them all at the same time.
+    # Clients that list all objects at the same time.
     at_once = 3
-    # Megabytes that the hub may ever have resident: 150 here, 230 where bodies are made whole for each client.
+    # The maximum resident megabytes of the hub: 150 here, 230 if complete bodies were built for each client.
     most = 190.0
     async with started(Hub(tmp_path, cloud.url, flags=("--wait", "120"))) as hub:
 

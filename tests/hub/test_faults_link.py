@@ -1,4 +1,5 @@
-"""A link that flaps, hangs up, or is silent: clients hardly notice, and the cloud is not stormed."""
+"""A link that flaps, hangs up, or is silent: clients are hardly affected, and the cloud is not flooded with
+requests."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from tests.hub.support.streams import Events, listed, watching
 async def test_readers_of_a_link_that_accepts_and_hangs_up_get_the_copy(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, component: str
 ) -> None:
-    """A load balancer without servers: consistent lists were 502 until the next probe, 3 s later."""
+    """Like a load balancer without servers: consistent lists were once 502 until the next probe, 3 s later."""
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, path, headless("first"))
@@ -44,11 +45,11 @@ async def test_readers_of_a_link_that_accepts_and_hangs_up_get_the_copy(
 
 
 @pytest.mark.timeout(240)
-async def test_a_link_that_flaps_some_forty_times(
+async def test_clients_lose_nothing_on_a_link_that_flaps_forty_times(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     def state(events: Events) -> set[str]:
-        """The objects of a client that follows this watch, by name."""
+        """Return the objects of a client that follows this watch, by name."""
         have: set[str] = set()
         for each in events.seen:
             if each.type == "DELETED":
@@ -62,9 +63,9 @@ async def test_a_link_that_flaps_some_forty_times(
     await asyncio.to_thread(real_cloud.admin.post, path, headless("first"))
     await asyncio.to_thread(hub.start)
     flaps = 40
-    # Seconds up, and seconds down.
+    # Seconds up and seconds down.
     phase = 0.3
-    # Tries of one source a second: its first backoff step, which no client can shorten.
+    # Attempts of one source per second: its first backoff step, which no client can shorten.
     per_second = 1 / 0.8
     async with (
         watching(hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF) as filtered,
@@ -79,7 +80,7 @@ async def test_a_link_that_flaps_some_forty_times(
             await asyncio.to_thread(real_cloud.admin.post, path, headless(f"s{flap}"))
             if flap >= 5:
                 await asyncio.to_thread(real_cloud.admin.delete, f"{path}/s{flap - 5}")
-            # A copy answers, whatever the link does; a read of the cloud too, with what the node has.
+            # Cached reads succeed in any state of the link; uncached ones get the node's copy.
             got = await listed(hub.url, path, component="kube-proxy", resourceVersion="0")
             assert "first" in got
             got = await listed(hub.url, f"{path}", component="kubelet")

@@ -1,4 +1,4 @@
-"""A disk that is really full, or really read-only: under a running hub, and under one that starts without a cloud."""
+"""A disk that is really full, or really read-only: with a running hub, and with one that starts without a cloud."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, watching
 
 MOST = 50
-"""Services until the disk must have been seen to be full: SQLite's log has little room that it does not use."""
+"""The number of Services after which the disk must be full: SQLite's log has little unused space."""
 WAIT_UNTIL_STORED = """
 import sqlite3, sys, time
 from pathlib import Path
@@ -35,7 +35,7 @@ for text in sys.argv[2:]:
         assert time.monotonic() < ends, text
         time.sleep(0.05)
 """
-"""Ends when texts are on a hub's disk, which only who runs there can see."""
+"""A program that ends when texts are on a hub's disk, which only processes in its namespace can see."""
 
 ERRORS = "edgehub_cache_write_errors_total"
 
@@ -43,14 +43,15 @@ service = partial(headless, filler=100_000)
 
 
 async def wait_until_stored(hub: Hub, disk: SmallDisk, *texts: str) -> None:
-    """Return when the texts are on the disk."""
+    """Return when the texts are on disk."""
     database = hub.state / "cache" / "cache.db"
     command = (*disk.inside, sys.executable, "-c", WAIT_UNTIL_STORED, str(database), *texts)
     await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
 
 
 async def fill_up(hub: Hub, disk: SmallDisk, cloud: RealCloud, path: str, events: Events) -> list[str]:
-    """Fill the disk, and have the hub notice by services that it cannot store; their names."""
+    """Fill the disk, and create Services until the hub has noticed; return the names of those that it could not
+    store."""
     await asyncio.to_thread(disk.fill)
     names: list[str] = []
     while not hub.metric(ERRORS):
@@ -65,7 +66,7 @@ async def fill_up(hub: Hub, disk: SmallDisk, cloud: RealCloud, path: str, events
 def cramped(
     real_cloud: RealCloud, link: OpenLink, node: str, small_disk: SmallDisk
 ) -> Iterator[tuple[Hub, Link]]:
-    """A hub that is not started yet, with its state on the small disk, behind a link."""
+    """Return a hub that is not started yet, with its state on the small disk, behind a link."""
     opened = link(real_cloud.host, real_cloud.port)
     folder, inside = small_disk.folder, small_disk.inside
     hub = hub_before(real_cloud, folder, node, "--wait", "4", link=opened, inside=inside)
@@ -84,7 +85,7 @@ async def test_a_full_disk_is_reported_and_used_again_once_it_has_space(
     async with watching(hub.url, path, component="kube-proxy") as events:
         names = await fill_up(hub, small_disk, real_cloud, path, events)
         await hub.logged("the disk cannot be used, the hub continues without it: .*full")
-        # Clients do not notice.
+        # Clients are not affected.
         await asyncio.to_thread(real_cloud.admin.post, path, service("last"))
         await events.first("ADDED", "last")
         everything = await service_names(hub)
@@ -112,7 +113,7 @@ async def test_a_copy_from_before_a_full_disk_is_complete(
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    # The first of them may have fitted into SQLite's log; the last has not.
+    # The first Services may have fitted into SQLite's log; the last did not.
     shown = await service_names(hub)
     written = names[: len(shown - before)]
     assert "before" in before
@@ -129,7 +130,7 @@ FAULTS: dict[str, tuple[Callable[[SmallDisk], None], Callable[[SmallDisk], None]
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
+async def test_a_hub_that_starts_offline_on_a_broken_disk_answers_from_the_copy(
     cramped: tuple[Hub, Link],
     small_disk: SmallDisk,
     real_cloud: RealCloud,
@@ -137,7 +138,7 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     fault: str,
     crash: bool,
 ) -> None:
-    # Bytes of an event: nearly as large as the journal takes.
+    # Bytes of an event: nearly the journal's maximum.
     filler = 60_000
 
     async def write_more(outage: Outage) -> None:

@@ -1,4 +1,4 @@
-"""Callers whose tokens the cloud refuses: kube-apiserver ends only the connections that present such tokens."""
+"""Callers whose tokens the cloud refuses: kube-apiserver closes only the connections with such tokens."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import watching
 
 
-async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
+async def test_refused_tokens_affect_neither_the_hub_nor_callers_with_accepted_ones(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     async def listed_with(url: str, number: int) -> int:
-        """The answer to a list with a token that no server issued."""
+        """Return the response to a list with a token that no server issued."""
         headers = {"Authorization": f"Bearer bad{number}", "User-Agent": "coredns/v1"}
         query = {"resourceVersion": "0"}
         async with (
@@ -54,7 +54,7 @@ async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
         assert not own.ended
         assert not node.ended
     assert await asyncio.to_thread(hub.metric, "edgehub_source_errors_total", reason="broken off") == 0
-    # A hub with two watches has some 40; each bad token once left one more behind.
+    # File descriptors: a hub with two watches has about 40; each bad token once leaked one.
     most_descriptors = 60
     # The hub closes its side of each connection that kube-apiserver ended.
     await until(lambda: len(list(Path(f"/proc/{hub.process.pid}/fd").iterdir())) < most_descriptors, SLACK)

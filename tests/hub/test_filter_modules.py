@@ -1,4 +1,4 @@
-"""A filter that is not the hub's, in a running hub: online, through edits of its file, and without a cloud."""
+"""A plugin filter in a running hub: online, through edits of its file, and without a cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tests.hub.support.streams import listed, watching
 CANARY = {"acme.example/canary": "true"}
 
 
-async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_a_plugin_filter_is_applied_online_after_edits_and_offline(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
     services = "/api/v1/services"
 
     async def names(hub: Hub) -> list[str]:
@@ -44,7 +46,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
             assert "SyntaxError" in rules["filterModules"]["problem"]
             assert [each["filter"] for each in rules["filterModules"]["filters"]] == ["acme-canary"]
             assert await names(hub) == ["web"]
-            # Another filter: the open watch gets the difference.
+            # A changed filter: the open watch gets the difference.
             await asyncio.to_thread(write, file, text_of("web"))
             seen = await events.until(lambda seen: len(seen) == 3)
             assert {(each.type, each.name) for each in seen[1:]} == {("ADDED", "api"), ("DELETED", "web")}
@@ -54,7 +56,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
         assert await names(hub) == ["api"], "without a cloud as with one"
 
 
-def test_a_hub_never_starts_without_a_filter_that_it_was_given(tmp_path: Path) -> None:
+def test_a_hub_with_an_unloadable_filter_file_does_not_start(tmp_path: Path) -> None:
     file = tmp_path / "acme.py"
     write(file, "FILTERS = (")
     hub = Hub(tmp_path / "hub", "http://127.0.0.1:1", flags=("--filter-module", str(file)))

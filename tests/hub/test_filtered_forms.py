@@ -1,4 +1,4 @@
-"""Forms of a view's answers: a client gets the form that kube-apiserver would send, and the same refusals."""
+"""Forms of a view's responses: a client gets the form that kube-apiserver would send, and the same refusals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERBS = {
 
 @pytest.fixture(scope="module")
 def objects(real_cloud: RealCloud, hub: Hub) -> str:
-    """The namespace of a Service and a Widget."""
+    """Create a Service and a Widget; return their namespace."""
     name = "filtered-forms"
     real_cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
     real_cloud.apply([yaml.safe_load(KIND), *READERS])
@@ -46,7 +46,7 @@ def objects(real_cloud: RealCloud, hub: Hub) -> str:
     ("group", "resource", "component"),
     [("api/v1", "services", "kube-proxy"), ("apis/acme.example/v1", "widgets", "flanneld")],
 )
-async def test_it_is_the_form_that_kube_apiserver_gives(
+async def test_a_filtered_response_has_the_form_that_kube_apiserver_sends(
     hub: Hub,
     real_cloud: RealCloud,
     objects: str,
@@ -59,7 +59,7 @@ async def test_it_is_the_form_that_kube_apiserver_gives(
     kinds = (b"PartialObjectMetadataList", b"PartialObjectMetadata")
 
     def shape(answer: Answer) -> tuple[object, ...]:
-        """Code, media type, the kind and version that the body names first, and whether the object is in it."""
+        """Return code, media type, the first kind and version in the body, and whether it contains the object."""
         head, headers = answer.body[:300], {name.lower(): value for name, value in answer.headers.items()}
         kind = next((kind for kind in kinds if kind in head), b"")
         is_beta = b"meta.k8s.io/v1beta1" in head
@@ -71,7 +71,7 @@ async def test_it_is_the_form_that_kube_apiserver_gives(
         behind = await asyncio.to_thread(client.request, "GET", target, headers=headers)
     straight = await asyncio.to_thread(real_cloud.admin.request, "GET", target, headers=headers)
     if verb == "watch" and "List" in accept:
-        # kube-apiserver answers 200, and sends nothing; so does what is relayed.
+        # kube-apiserver answers 200 and sends nothing, and so does a relayed watch.
         assert (straight.status, straight.body, behind.status in (200, 406)) == (200, b"", True)
     elif straight.status == 406:
         assert behind.status == 406

@@ -1,7 +1,5 @@
-"""kubectl with filtered Tables: the columns and cells are the cloud's own, for the objects that the filter shows.
-
-For Services the hub makes the cells itself; for a custom resource they come from the cloud.
-"""
+"""kubectl with filtered Tables: the columns and cells are the cloud's, for the objects that the filter allows. The hub
+renders the cells of Services itself; for a custom resource they come from the cloud."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ def widgets(namespace: str) -> str:
 
 @pytest.fixture(scope="module")
 def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str) -> Iterator[Hub]:
-    """A hub with an operator's filter that hides some widgets."""
+    """Run a hub with an operator's filter that hides some widgets."""
     for each in (KIND, READERS):
         real_cloud.apply(each)
     folder = tmp_path_factory.mktemp("hub")
@@ -98,7 +96,7 @@ def kubeconfig(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shown(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
-    """A namespace with a Service and two widgets that people see, and one of each that they do not."""
+    """Create a namespace with a Service and two widgets that users see, and one of each that they do not."""
     hidden = service("hidden")
     hidden["spec"]["type"] = "LoadBalancer"
     for each in (service("web"), hidden):
@@ -112,7 +110,7 @@ def shown(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
 
 
 def rows(text: str) -> list[str]:
-    """Return kubectl's rows, with ages that are the same a moment later."""
+    """Return kubectl's rows, with ages rounded so that they do not change."""
     return [re.sub(r"\b\d+[smh]\S*", "AGE", re.sub(r" +", " ", line)).strip() for line in text.splitlines()]
 
 
@@ -152,13 +150,13 @@ def test_kubectl_prints_the_warnings_that_it_prints_at_the_cloud(
 
 @pytest.mark.since(34, "a watch that begins with the present state, to compare with")
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
-def test_a_watch_of_a_table_is_the_clouds_event_for_event(
+def test_a_table_watch_equals_the_clouds_event_for_event(
     real_cloud: RealCloud, hub: Hub, shown: str, include: str
 ) -> None:
-    """Columns come in the first event alone; a bookmark has the row of an empty object."""
+    """Only the first event has columns; a bookmark has the row of an empty object."""
 
     def compared(table: Json) -> Json:
-        """A Table without its versions and descriptions, and with an age that is the same a moment later."""
+        """Return a Table without versions and descriptions, and with a constant age."""
         table["metadata"].pop("resourceVersion")
         for column in table["columnDefinitions"] or ():
             column["description"] = ""
@@ -167,7 +165,7 @@ def test_a_watch_of_a_table_is_the_clouds_event_for_event(
             obj = row["object"] or {"metadata": {}}
             for name in ("resourceVersion", "managedFields", "labels"):
                 obj["metadata"].pop(name, None)
-            if not obj.get("spec"):  # of a bookmark: Go writes structs that have nothing
+            if not obj.get("spec"):  # in a bookmark: Go encodes empty structs
                 obj.pop("spec", None), obj.pop("status", None)
         return table
 

@@ -1,4 +1,4 @@
-"""The requests with which a hub begins: at a restart from disk with nothing changed, and as a pool's follower."""
+"""A hub's first requests: at a restart from disk without changes, and as a pool's follower."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.hub.support.objects import service
 SERVICES = 60
 """More Services than the hub compares by name."""
 INPUTS = ("nodes", "configmaps", "configmaps", "configmaps", "nodepools")
-"""A hub in a pool reads for itself its Node, the rules, the leaders, the CA of clients, and its pool."""
+"""The reads of a hub in a pool for itself: its Node, the rules, the leaders, the client CA, and its pool."""
 FIRST = Counter({**Counter(f"list {each}" for each in INPUTS), **Counter(f"watch {each}" for each in INPUTS)})
 SETTLED = 2.0
 """Seconds after which a hub sends only probes; no event shows the end of its requests."""
@@ -26,7 +26,7 @@ SETTLED = 2.0
 
 @pytest.fixture
 async def pool(tmp_path: Path) -> AsyncIterator[LoneLinks]:
-    """A leader and a follower that have read the Services, and written all that they keep."""
+    """Run a leader and a follower that have read the Services and written all their data."""
     async with lone_links(tmp_path, (), ()) as made:
         for number in range(SERVICES):
             obj = service(f"s{number}", {})
@@ -59,7 +59,7 @@ def what(request: LoggedRequest) -> str:
 
 
 async def test_a_follower_reads_discovery_from_its_leader(pool: LoneLinks) -> None:
-    """Discovery is some ten kilobytes: more than all else that it reads at first."""
+    """Discovery is about ten kilobytes: more than all its other first reads."""
     _, follower = pool.members
     await asyncio.to_thread(follower.hub.stop)
     shutil.rmtree(follower.hub.state)
@@ -68,10 +68,10 @@ async def test_a_follower_reads_discovery_from_its_leader(pool: LoneLinks) -> No
 
 
 async def test_a_restart_with_nothing_changed_fetches_nothing_again(pool: LoneLinks) -> None:
-    """The peer port's announcement was written again, and answered with the complete Node."""
+    """The peer port's announcement was once written again, and answered with the complete Node."""
     leader, follower = pool.members
     for each in pool.members:
         await asyncio.to_thread(each.hub.stop)
-    # The last event of the Services' history, and the cloud's version, from which on clients' versions are known.
+    # The last event in the Services' history, and the cloud's version, from which clients' versions are known.
     assert await requests_of(pool, leader) == FIRST + Counter(["watch services", "list services"])
     assert await requests_of(pool, follower) == FIRST + Counter(["list services"])

@@ -1,4 +1,4 @@
-"""A hub whose cloud is behind a gateway for many clusters: each path begins with the cluster's prefix."""
+"""A hub whose cloud is behind a gateway to several clusters: each path starts with the cluster's prefix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "/k8s/clusters/c-m-1"
 
 
 class Gateway:
-    """Forwards requests below PREFIX, as Rancher does, and answers 404 to others."""
+    """Forward requests below PREFIX, like Rancher, and answer 404 to others."""
 
     def __init__(self, cloud: ScriptableCloud) -> None:
         self._cloud = cloud
@@ -57,8 +57,10 @@ class Gateway:
             return response
 
 
-async def test_a_server_with_a_path_is_a_prefix(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """Rancher's kubeconfigs name such a server; the hub refused to start with one."""
+async def test_the_path_in_a_server_url_prefixes_every_request(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    """Rancher's kubeconfigs have such a server; the hub once refused to start with one."""
     cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
     services = "/api/v1/services"
     async with (

@@ -1,4 +1,4 @@
-"""All checks of h2spec, strict ones included, at the TLS port of a hub. Go builds h2spec, so they need `--real`."""
+"""All checks of h2spec, including strict ones, at the TLS port of a hub. Go builds h2spec, so they need `--real`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def more(events: Events, known: int) -> list[Seen]:
 
 
 async def state(hub: Hub) -> tuple[str, list[str]]:
-    """The hub's version of the services, and their names."""
+    """Return the hub's version of the services, and their names."""
     async with (
         aiohttp.ClientSession(hub.url, headers={"User-Agent": "kube-proxy/v1"}) as session,
         session.get(ZERO) as answer,
@@ -41,10 +41,8 @@ async def state(hub: Hub) -> tuple[str, list[str]]:
 
 
 async def follow(hub: Hub, seen: list[str]) -> None:
-    """List and watch as a reflector does: from the last version when a watch ends, from a list after an ERROR.
-
-    A new process answers an old version with ERROR if a filter changed the client's view.
-    """
+    """List and watch like a reflector: from the last version when a watch ends, from a list after an ERROR. A new
+    process answers an old version with ERROR if a filter changed the client's view."""
     version = ""
     while True:
         try:
@@ -102,7 +100,7 @@ async def test_a_restart_under_load_refuses_no_client(
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert not [each for each in ends if not isinstance(each, asyncio.CancelledError)]
-    print(dict(load.ends), f"longest {load.longest:.2f} s")  # the figures in docs/measured.md
+    print(dict(load.ends), f"longest {load.longest:.2f} s")  # printed for docs/measured.md
     assert load.ends[REFUSED] == 0
     for each in seen:
         assert REFUSED not in each

@@ -1,4 +1,5 @@
-"""Clients that use up connections, or send without end, against a hub's own process: kubelet is answered throughout."""
+"""Clients that exhaust connections, or send without end, against a hub's own process: kubelet gets responses
+throughout."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from tests.hub.support.streams import listed
 
 IDLE = 600
 GROWTH = 40.0
-"""Megabytes that the hub may grow by while it is sent much more than that."""
+"""Megabytes by which the hub may grow while much more data is sent to it."""
 WITHIN = 5.0
-"""Seconds for kubelet's answer; it is there in milliseconds, unless it is shut out."""
+"""Seconds for the response to kubelet, which takes milliseconds unless kubelet is locked out."""
 
 
 async def is_answered(hub: Hub) -> bool:
@@ -37,7 +38,7 @@ async def end(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_idle_connections_lock_out_no_client(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    # The descriptors that a system with a low hard limit gives a process.
+    # The number of file descriptors on a system with a low hard limit.
     descriptors = 400
     limited = ("bash", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"')
     async with started(Hub(tmp_path, cloud.url, inside=limited)) as hub, AsyncExitStack() as stack:
@@ -53,7 +54,7 @@ async def test_idle_connections_lock_out_no_client(cloud: ScriptableCloud, tmp_p
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_the_body_of_a_refused_request_is_not_held(
+async def test_the_body_of_a_refused_request_is_not_buffered(
     cloud: ScriptableCloud, tmp_path: Path, declared: bool
 ) -> None:
     body = 300_000_000
@@ -75,7 +76,7 @@ async def test_the_body_of_a_refused_request_is_not_held(
         assert await is_answered(hub)
 
 
-async def test_heads_without_end_are_not_held(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_endless_heads_are_not_buffered(cloud: ScriptableCloud, tmp_path: Path) -> None:
     async with started(Hub(tmp_path, cloud.url)) as hub:
         assert await is_answered(hub)
         before = resident_megabytes(hub.process.pid)

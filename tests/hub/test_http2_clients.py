@@ -1,4 +1,5 @@
-"""Clients of HTTP/2, which keep one connection for all they ask: through outages, and with more than a server takes."""
+"""HTTP/2 clients, which use one connection for all requests: through outages, and with more streams than a server
+allows."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ NAMESPACES = "/api/v1/namespaces"
 
 
 def allow(cloud: RealCloud) -> dict[str, str]:
-    """The headers of a component that may do everything and is not cached: all that it asks is relayed."""
+    """Return the headers of a component that is permitted everything and not cached, so that all its requests are
+    relayed."""
     token = cloud.token("default", "lasting")
     cloud.apply([bound("cluster-admin", account("default", "lasting"), name="lasting")])
     return {"authorization": f"Bearer {token}", "user-agent": "lasting/v1"}
@@ -43,35 +45,35 @@ async def connected(hub: Hub) -> AsyncIterator[Streams]:
 
 
 async def ask(streams: Streams, headers: dict[str, str]) -> int:
-    """The status of a complete answer."""
+    """Return the status of a complete response."""
     stream = streams.get(NAMESPACES, headers)
     await streams.until(lambda: stream in streams.ended)
     return streams.status[stream]
 
 
-async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
+async def test_more_relayed_watches_than_a_server_allows_per_connection_work(
     linked: tuple[Hub, Link], headers: dict[str, str]
 ) -> None:
     hub, link = linked
     await asyncio.to_thread(hub.start)
     before = link.traffic.accepted
-    # Watches of one client: kube-apiserver takes 100 on a connection.
+    # Watches of one client: kube-apiserver allows 100 per connection.
     many = 250
     async with connected(hub) as streams:
-        # One object each, however many namespaces other tests have left.
+        # Each selects one object, however many namespaces other tests have left.
         path = f"{NAMESPACES}?watch=true&fieldSelector=metadata.name%3Ddefault"
         watches = [streams.get(path, headers) for _ in range(many)]
         await streams.until(lambda: all(streams.received[each] for each in watches))
         assert {streams.status[each] for each in watches} == {200}
-        # And a further request fits beside them.
+        # One more request still works.
         assert await ask(streams, headers) == 200
     assert link.traffic.accepted - before <= many / 100 + 3, "streams share connections"
 
 
 @pytest.fixture
 def leaving(cloud_programs: dict[str, Path], tmp_path: Path) -> Iterator[tuple[Hub, Link, RealCloud]]:
-    """A server behind a load balancer: it closes a connection (GOAWAY) at one request in fifty, to redistribute its
-    clients."""
+    """Run a server like one behind a load balancer: it closes a connection (GOAWAY) at one request in fifty, to
+    redistribute its clients."""
     with (
         RealCloud(tmp_path / "cloud", cloud_programs, apiserver_flags=["--goaway-chance=0.02"]) as cloud,
         Link(cloud.host, cloud.port) as link,
@@ -80,7 +82,7 @@ def leaving(cloud_programs: dict[str, Path], tmp_path: Path) -> Iterator[tuple[H
         yield hub, link, cloud
 
 
-async def test_a_server_that_sends_clients_away_disturbs_no_request(
+async def test_a_graceful_goaway_by_the_server_interrupts_no_request(
     leaving: tuple[Hub, Link, RealCloud],
 ) -> None:
     hub, link, cloud = leaving

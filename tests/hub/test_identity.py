@@ -1,4 +1,4 @@
-"""Whose identity reaches the cloud, by listener, certificate and token; the cloud itself is asked."""
+"""The identity that reaches the cloud, by listener, certificate and token, as reported by the cloud itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
 
 LISTENS = "0A"
-"""The state of a socket that listens, in the kernel's table."""
+"""The state of a listening socket in the kernel's table."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def token(real_cloud: RealCloud) -> str:
 
 @pytest.fixture
 def plain() -> Iterator[urllib3.PoolManager]:
-    """A persistent connection to the plain port."""
+    """Open a persistent connection to the plain port."""
     pool = urllib3.PoolManager(retries=False, maxsize=1, block=True)
     yield pool
     pool.clear()
@@ -36,7 +36,7 @@ def test_a_token_is_never_mixed_with_the_nodes_certificate(
     hub: Hub, plain: urllib3.PoolManager, token: str
 ) -> None:
     def user(answer: urllib3.BaseHTTPResponse) -> str:
-        """The user of a request according to the cloud, "" if the cloud refused it."""
+        """Return the user of a request according to the cloud, "" if the cloud refused it."""
         if answer.status in {401, 403}:
             return ""
         assert answer.status == 201, answer.data
@@ -60,14 +60,14 @@ def test_a_token_is_never_mixed_with_the_nodes_certificate(
     assert ask(plain, hub.url) == f"system:node:{hub.node}"
 
 
-async def test_the_hub_listens_on_its_configured_ports_alone(hub: Hub) -> None:
+async def test_the_hub_listens_only_on_its_configured_ports(hub: Hub) -> None:
     rows = await asyncio.to_thread(_sockets_of, hub.process.pid)
     listening = {local.partition(":")[2] for local, _, state in rows if state == LISTENS}
     assert listening == {f"{port:04X}" for port in (hub.port, hub.tls_port, hub.admin_port)}
 
 
-async def test_no_connection_of_the_hub_leads_to_itself(hub: Hub, plain: urllib3.PoolManager) -> None:
-    """Checked while it serves a watch and a list of views, a relay, and answers of its own."""
+async def test_the_hub_never_connects_to_itself(hub: Hub, plain: urllib3.PoolManager) -> None:
+    """Checked while it serves a watch and a list of views, a relayed request, and its own responses."""
     all_slices = "/apis/discovery.k8s.io/v1/endpointslices"
     async with watching(hub.url, all_slices, component="kube-proxy", resourceVersion="0"):
         lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{hub.node}"
@@ -81,7 +81,7 @@ async def test_no_connection_of_the_hub_leads_to_itself(hub: Hub, plain: urllib3
 
 
 def _sockets_of(pid: int) -> list[tuple[str, str, str]]:
-    """The two ends, in hexadecimal, and the state of each TCP socket of a process, from the kernel's table."""
+    """Return both addresses, in hexadecimal, and the state of each TCP socket of a process, from the kernel's table."""
     found = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
     inodes = {each[len("socket:[") : -1] for each in found if each.startswith("socket:[")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
@@ -92,7 +92,7 @@ def _sockets_of(pid: int) -> list[tuple[str, str, str]]:
 def test_kubelet_points_pods_at_the_hub_only_once_they_can_verify_it(
     real_cloud: RealCloud, node: str, tmp_path: Path, signer: str, is_pointed: bool
 ) -> None:
-    """Here the certificate is never approved; the manager's tests show the address after approval."""
+    """Here the certificate is never approved; the manager's tests cover the address after approval."""
     identity = real_cloud.node_kubeconfig(node)
     flags = ("--pod-address", "169.254.2.1", "--tls-signer", signer)
     with (

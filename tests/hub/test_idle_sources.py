@@ -1,4 +1,4 @@
-"""Closed watches, and large objects afterwards: the link of a real hub carries these only for open clients."""
+"""Closed watches and later large objects: a real hub's link transfers these only for open clients."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
 
-async def test_watches_that_were_closed_take_no_large_objects_from_the_link(
+async def test_large_objects_are_not_transferred_for_closed_watches(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
-    """50 closed watches brought 45 objects fifty times, and a list meanwhile took more than a minute."""
+    """50 closed watches once transferred 45 objects fifty times, and a list meanwhile took more than a minute."""
 
     async def closed_watches(hub: Hub, path: str, count: int) -> None:
-        """Start `count` sources in the hub; the client of each leaves at its first bookmark."""
+        """Start `count` sources in the hub; the client of each disconnects at its first bookmark."""
         for number in range(count):
             async with watching(
                 *(hub.url, path),

@@ -1,4 +1,4 @@
-"""A kubeadm node gets a hub by one command, and loses it by one command."""
+"""A kubeadm node gets a hub by one command, and loses it by another one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.hub.support.machine import LIMIT, Machine, edgehub
 from tests.support.polling import eventually
 
 
-def test_a_node_comes_behind_its_hub_and_back(
+def test_install_and_uninstall_switch_a_running_node_to_its_hub_and_back(
     machine: Machine, real_cloud: RealCloud, to_cloud: Link, tmp_path: Path
 ) -> None:
     def asked(path: str) -> int:
-        """The code of the hub's answer to kubelet."""
+        """Return the status of the hub's response to kubelet."""
         return urllib3.request(
             "GET", machine.url + path, headers={"User-Agent": "kubelet/v1"}, retries=False
         ).status
@@ -37,7 +37,7 @@ def test_a_node_comes_behind_its_hub_and_back(
         assert wanted in rehearsed.stdout
     assert machine.files() == before
 
-    # The kubeconfigs lead to the hub already, and kubelet has not restarted.
+    # The kubeconfigs already point at the hub, but kubelet has not restarted.
     machine.ends = {"restart kubelet.service": signal.SIGKILL}
     killed = edgehub(machine, "install", *services, "--timeout", str(LIMIT), hub=True)
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
@@ -85,7 +85,7 @@ def test_a_node_comes_behind_its_hub_and_back(
 
 @pytest.fixture
 def hung_up() -> Iterator[None]:
-    """The programs of this test end when their terminal does, also where `nohup` began the tests."""
+    """Reset the SIGHUP handler, so that the test's programs end with their terminal even under `nohup`."""
     former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, former)
@@ -95,7 +95,7 @@ def hung_up() -> Iterator[None]:
 def test_an_interrupted_installation_is_undone(machine: Machine) -> None:
     before = machine.files()
     services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
-    # A service manager, before the hub runs; a lost connection, when the kubeconfigs lead to the hub.
+    # Ended by a service manager, before the hub runs; by a lost connection, when the kubeconfigs point at the hub.
     for step, ending in (
         ("start --no-block edgehub.service", signal.SIGTERM),
         ("restart kubelet.service", signal.SIGHUP),
@@ -126,10 +126,10 @@ def test_the_doctor_finds_a_healthy_node_and_names_a_missing_manifest(
     assert "kubectl apply -f controllers/manifests/hub-rbac.yaml" in ill.stdout
 
 
-def test_the_api_server_takes_the_static_pod(real_cloud: RealCloud, tmp_path: Path) -> None:
+def test_the_api_server_accepts_the_static_pods_mirror(real_cloud: RealCloud, tmp_path: Path) -> None:
     real_cloud.token(
         "kube-system", "default"
-    )  # no controller makes the account here, and a mirror pod needs none
+    )  # no controller creates the service account here, and a mirror pod needs none
     pod = tmp_path / "edgehub.yaml"
     pod.write_text(
         static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", ("127.0.0.1", 10267))

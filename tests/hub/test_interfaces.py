@@ -1,4 +1,4 @@
-"""mitmproxy's interfaces as a person uses them, in the browser and the terminal, and the memory that one costs."""
+"""mitmproxy's interfaces as a user operates them, in the browser and the terminal, and their memory."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ async def listed(session: aiohttp.ClientSession, hub: Hub) -> None:
         assert '"web"' in await answer.text()
 
 
-async def test_a_person_follows_a_watch_in_the_browser(
+async def test_a_user_follows_a_watch_in_the_browser(
     tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
 ) -> None:
-    """From the address that the hub prints to an event that the component never got, and the reason."""
+    """From the address printed by the hub to a hidden event and its reason."""
     port = free_port()
     flags = ("--ui", "web", "--", "--set", f"web_port={port}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=flags)
@@ -68,8 +68,8 @@ async def test_a_person_follows_a_watch_in_the_browser(
             await browser.until_text("the cloud sent", "object: default/hidden", "outcome: dropped")
 
 
-async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    """The report was logged at a level that mitmweb's event log leaves out."""
+async def test_a_report_is_shown_in_the_browsers_event_log(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """The report was once logged at a level that mitmweb's event log omits."""
     flags = ("--ui", "web", "--", "--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=flags)
     async with Browser(tmp_path) as browser, started(hub):
@@ -81,7 +81,7 @@ async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: S
                 f"[...document.querySelectorAll('label')].find(e => e.innerText.includes('{shown}'))"
                 "?.querySelector('input')"
             )
-        # Until the page has its cookie its commands are refused; until it has fetched the log, lines come twice.
+        # Commands are refused until the page has its cookie; log lines are repeated until it has fetched the log.
         await browser.until("document.cookie.includes('_xsrf=')")
         await browser.until_text("are in force")
         for command, lines in (
@@ -99,10 +99,10 @@ async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: S
         assert sum(line.endswith(": node:     node-1") for line in log.splitlines()) == 1
 
 
-async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
+async def test_a_user_follows_a_component_through_an_outage_in_the_terminal(
     tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
 ) -> None:
-    """Lists, the log and an answer from the copy; no line of the log is written over the screen."""
+    """Lists, the log and a response from the copy; no log line is written over the screen."""
     made = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
     command = shlex.join(made.command)
     async with Terminal(tmp_path, ["sh", "-c", f"exec {command}"]) as terminal:
@@ -116,7 +116,7 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
         await terminal.until("Kubernetes", "kind: ServiceList", "name: web")
         await terminal.press("Right")
         await terminal.until("Comment: kube-proxy ▸ view ▸ discardcloudservice")
-        # The command line: why this flow, and an outage that is no more than rehearsed.
+        # The command line: explain the flow, and start an offline drill.
         await terminal.press(":", "edgehub.explain.flow @focus", "Enter")
         await terminal.until("kube-proxy list /api/v1/services", "rule: discardcloudservice", "1 kept")
         await terminal.press("q")
@@ -143,13 +143,13 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
 
 
 REQUESTS, BYTES, CLIENTS = 360, 600_000, 4
-"""Each answer is stored completely, within the bound."""
+"""A load in which each response is retained completely, within the bound."""
 
 
-async def test_however_many_requests_leave_a_hub_beside_an_interface_small(
+async def test_a_hub_with_an_interface_has_bounded_memory_after_many_requests(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:
-    """Few and large ones here, of the same size in total: `scripts/bench --interface` makes ten thousand."""
+    """Few large requests, of the same total size as the ten thousand of `scripts/bench --interface`."""
     cloud.store.create(config_map({"text": "x" * BYTES}))
     settings = ("--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=("--ui", "web", "--", *settings))
@@ -162,7 +162,7 @@ async def test_however_many_requests_leave_a_hub_beside_an_interface_small(
                 assert answer.status == 200, await answer.text()
                 await answer.read()
 
-    # Megabytes that the hub may ever have resident: 170 here, 330 where it keeps each flow.
+    # The maximum resident megabytes of the hub: 170 here, 330 if every flow were retained.
     most = 250
     async with started(hub):
         async with aiohttp.ClientSession(headers={"User-Agent": "kubelet/v1.36"}) as session:

@@ -1,4 +1,4 @@
-"""Kubelet's sign of life, through the hub and through outages, as the cloud sees it."""
+"""Kubelet's lease through the hub and through outages, as the cloud sees it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.hub.support.outage import Outage
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 APPLY_PATCH = "application/apply-patch+yaml"
 DURATION = 4
-"""Seconds that a renewal counts: kubelet's 40 would only make these tests longer."""
+"""Seconds that a renewal is valid, shorter than kubelet's 40 to keep the tests short."""
 
 
 def lease(name: str, second: int) -> dict[str, Any]:
-    """The Lease as kubelet writes it; `second` is its renewTime."""
+    """Return the Lease as kubelet writes it; `second` is its renewTime."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -32,7 +32,7 @@ def lease(name: str, second: int) -> dict[str, Any]:
 
 
 async def renewed(cloud: RealCloud, name: str) -> str:
-    """The renewTime that the cloud last got; "" for none."""
+    """Return the renewTime that the cloud last got; "" for none."""
     try:
         found = await asyncio.to_thread(cloud.admin.get, f"{LEASES}/{name}")
     except RestError:
@@ -51,7 +51,7 @@ async def until_renewed(cloud: RealCloud, name: str, after: str) -> str:
 
 @pytest.fixture
 async def fresh(outage: Outage, real_cloud: RealCloud) -> None:
-    """The hub knows of no kubelet and the cloud of no lease."""
+    """Reset: the hub knows of no kubelet, and the cloud of no lease."""
     await asyncio.to_thread(outage.hub.stop)
     await asyncio.to_thread(outage.hub.start)
     if await renewed(real_cloud, outage.hub.node):
@@ -59,7 +59,7 @@ async def fresh(outage: Outage, real_cloud: RealCloud) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
+async def test_the_hub_renews_the_lease_only_while_kubelet_does(
     outage: Outage, real_cloud: RealCloud
 ) -> None:
     name = outage.hub.node
@@ -73,7 +73,7 @@ async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
     await until_renewed(real_cloud, name, first)
     found = await asyncio.to_thread(real_cloud.admin.get, f"{LEASES}/{name}")
     assert found["spec"]["holderIdentity"] == name
-    # kubelet renews no more, so the hub stops, too.
+    # kubelet stops renewing, so the hub stops, too.
     await asyncio.sleep(DURATION)
     last = await renewed(real_cloud, name)
     renewals = outage.hub.metric("edgehub_lease_renewals_total")
@@ -82,12 +82,12 @@ async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
         last,
         renewals,
     )
-    # What kubelet reads is what it wrote.
+    # kubelet reads the lease that it wrote.
     assert (await outage.ask(f"{LEASES}/{name}")).json() == made.json()
 
 
 @pytest.mark.usefixtures("fresh")
-async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
+async def test_a_lease_created_offline_is_created_in_the_cloud_after_the_outage(
     outage: Outage, real_cloud: RealCloud
 ) -> None:
     name = outage.hub.node
@@ -112,7 +112,7 @@ async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
 
 
 @pytest.mark.usefixtures("fresh")
-async def test_patches_are_answered_here_and_a_server_side_apply_by_the_cloud(
+async def test_patches_are_answered_by_the_hub_and_server_side_apply_by_the_cloud(
     outage: Outage, real_cloud: RealCloud
 ) -> None:
     name = outage.hub.node
@@ -139,7 +139,7 @@ async def patch(outage: Outage, name: str, content_type: str, body: dict[str, An
 
 
 async def keep_renewing(outage: Outage, name: str) -> None:
-    """Renew the Lease as kubelet does."""
+    """Renew the Lease like kubelet."""
     while True:
         await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, 9))
         await asyncio.sleep(DURATION / 4)

@@ -1,4 +1,4 @@
-"""The peer port of a hub with tunnels refuses requests for more than a tunnel to its servers."""
+"""The peer port of a lending hub refuses requests for anything but a tunnel to its servers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.hub.support.lone_links import LoneLinks, lone_links, until
 
 TARGET = "cloud.example:6443"
 PATIENCE = 20.0
-"""Seconds that an answer, or the end of a connection, may take."""
+"""Seconds that a response, or the close of a connection, may take."""
 
 
-class Knocker:
-    """Calls the lender's peer port, with the certificate of a node or none."""
+class PeerClient:
+    """A client of the lender's peer port, with the certificate of a node or none."""
 
     def __init__(self, pool: LoneLinks) -> None:
         self._pool = pool
@@ -34,7 +34,7 @@ class Knocker:
         return context.wrap_socket(plain)
 
     def say(self, said: bytes, credential: Credential | None = None, *, alpn: str = "http/1.1") -> bytes:
-        """Send bytes, and return the response until the hub ends the connection."""
+        """Send bytes; return the response until the hub closes the connection."""
         with self.open(credential or self.borrower.credential, alpn=alpn) as conn:
             conn.sendall(said)
             return read_all(conn)
@@ -61,7 +61,7 @@ def read_all(conn: ssl.SSLSocket) -> bytes:
 
 
 def status_of(answer: bytes) -> int:
-    """The status of one answer, which is a Status; nothing follows it."""
+    """Return the status of one response, which is a Status without anything after it."""
     head, _, body = answer.partition(b"\r\n\r\n")
     assert b'"kind": "Status"' in body or b'"kind":"Status"' in body, answer
     assert answer.count(b"HTTP/1.1 ") == 1, "one answer alone"
@@ -69,7 +69,7 @@ def status_of(answer: bytes) -> int:
 
 
 def attacks(pool: LoneLinks) -> None:
-    knocker, authority = Knocker(pool), pool.authority
+    knocker, authority = PeerClient(pool), pool.authority
     stranger, foreigner = authority.issue_node("island-9"), Authority("foreign").issue_node("island-2")
     smuggled = b"GET /api/v1/secrets HTTP/1.1\r\nHost: x\r\n\r\n"
     for said, who, status in (
@@ -92,7 +92,7 @@ def attacks(pool: LoneLinks) -> None:
         (b"CONNECT " + TARGET.encode() + b" HTTP/1.0\r\n\r\n", None, 400),
         (b"CONNECT " + TARGET.encode() + b" HTTP/1.1\r\nno field\r\n\r\n", None, 400),
         (b"CONNECT " + b"x" * 9000, None, 431),
-        # As a later request of a connection that speaks HTTP.
+        # As a later request on an HTTP connection.
         (b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: keep-alive\r\n\r\n" + connect(), None, 0),
     ):
         answer = knocker.say(said, who)
@@ -112,16 +112,16 @@ def attacks(pool: LoneLinks) -> None:
         assert conn.recv(4096).startswith(b"HTTP/1.1 200 "), "a head that comes in pieces is one"
 
 
-async def test_a_borrower_reaches_the_servers_of_the_hub_alone(tmp_path: Path) -> None:
+async def test_a_borrower_reaches_only_the_servers_of_the_hub(tmp_path: Path) -> None:
     async with lone_links(tmp_path, (), ()) as pool:
         asked = len(pool.proxy.asked)
         await asyncio.to_thread(attacks, pool)
         assert all(TARGET in each for each in pool.proxy.asked[asked:])
 
 
-async def test_a_tunnel_ends_with_either_side_and_with_the_nodes_membership(tmp_path: Path) -> None:
+async def test_a_tunnel_closes_with_either_side_or_the_nodes_pool_membership(tmp_path: Path) -> None:
     async with lone_links(tmp_path, (), ()) as pool:
-        knocker = Knocker(pool)
+        knocker = PeerClient(pool)
         lender = knocker.lender
 
         def lent() -> float:

@@ -1,4 +1,4 @@
-"""A hub whose link has a budget: it reports when the budget is spent, and continues."""
+"""A hub whose link has a byte budget: it reports when the budget is spent, and continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_a_spent_budget_is_reported_once_and_cuts_no_traffic(
     config_maps = "/api/v1/namespaces/default/configmaps"
 
     async def read_through(hub: Hub) -> None:
-        """Read a large answer through the hub."""
+        """Read a large response through the hub."""
         async with aiohttp.ClientSession() as session, session.get(hub.url + config_maps) as answer:
             assert answer.status == 200
             assert len(await answer.read()) > LARGE

@@ -1,4 +1,4 @@
-"""While the cloud is away, endpoints of this node's pods follow kubelet, and nothing flaps at the return."""
+"""While the cloud is away, endpoints of this node's pods follow kubelet, and do not flap after the outage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], i
 
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[RealCloud, Outage]]:
-    """A cloud with the controllers that make endpoints, and a hub behind a link to it."""
+    """Run a cloud with the endpoint controllers, and a hub behind a link to it."""
     with controlled_site(tmp_path, cloud_programs, CONTROLLERS) as made:
         yield made
 
@@ -48,7 +48,7 @@ def new_pod(name: str, node: str) -> Json:
 
 
 def status(address: str, *former: str, ready: bool = True) -> Json:
-    """A status patch as from kubelet, for a pod that had other addresses before."""
+    """Return a status patch like kubelet's, for a pod that had other addresses before."""
     conditions = [{"type": "Ready", "status": str(ready)}, {"type": "ContainersReady", "status": str(ready)}]
     ips = [{"ip": address}, *({"$patch": "delete", "ip": each} for each in former)]
     return {"status": {"phase": "Running", "conditions": conditions, "podIP": address, "podIPs": ips}}
@@ -60,7 +60,7 @@ def web() -> Json:
 
 
 def addresses(obj: ApiObject) -> dict[str, tuple[str, bool]]:
-    """The address and readiness of each pod in a slice or Endpoints."""
+    """Return the address and readiness of each pod in a slice or Endpoints."""
     if obj.kind == "EndpointSlice":
         found = [
             (each, each.texts("addresses")[0], each.child("conditions").flag("ready") is not False)
@@ -77,7 +77,7 @@ def addresses(obj: ApiObject) -> dict[str, tuple[str, bool]]:
 
 
 def shown(seen: list[Seen]) -> list[dict[str, tuple[str, bool]]]:
-    """Return the Service's endpoints as the watch has shown them, without repetitions."""
+    """Return the Service's endpoints as the watch has sent them, without repetitions."""
     states = [
         addresses(each.object) for each in seen if each.type != "BOOKMARK" and each.name.startswith("web")
     ]
@@ -86,7 +86,7 @@ def shown(seen: list[Seen]) -> list[dict[str, tuple[str, bool]]]:
 
 @asynccontextmanager
 async def reading(outage: Outage, namespace: str, encoding: Encoding) -> AsyncIterator[dict[str, Events]]:
-    """kubelet with its pods, kube-proxy with slices and coredns with Endpoints."""
+    """Read pods as kubelet, slices as kube-proxy, and Endpoints as coredns."""
     own = f"spec.nodeName={outage.hub.node}"
     endpoints = f"/api/v1/namespaces/{namespace}/endpoints"
     asked: list[tuple[str, str, dict[str, Any]]] = [
@@ -105,7 +105,7 @@ async def reading(outage: Outage, namespace: str, encoding: Encoding) -> AsyncIt
         }
 
 
-async def tell(outage: Outage, namespace: str, pod: str, said: Json, encoding: Encoding) -> None:
+async def patch_status(outage: Outage, namespace: str, pod: str, said: Json, encoding: Encoding) -> None:
     path = f"{path_of(namespace, pod)}/status"
     answer = await outage.ask(path, encoding, method="PATCH", body=said, content_type=STRATEGIC)
     assert answer.status == 200, answer.body
@@ -136,7 +136,7 @@ async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_afte
                 admin.patch, f"{path_of(namespace, name)}/status", status(f"10.1.0.{number}")
             )
     before = {name: (f"10.1.0.{number}", True) for number, name in enumerate(pods[:-1], 1)}
-    # The hub's own slices, which say where a new pod comes, are those of components that read protobuf.
+    # The hub uses protobuf readers' slices to find the slice of a new pod.
     changed = pods if encoding is Encoding.PROTOBUF else pods[:-1]
     after = {name: (f"10.2.0.{number}", True) for number, name in enumerate(changed, 1)}
 
@@ -144,12 +144,12 @@ async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_afte
         await see(events, before)
         await events["kubelet"].first("ADDED", pods[-1])
         await outage.begin()
-        # One restarts twice, and one has its first address: its containers took long to come.
-        await tell(outage, namespace, "web-0", status("10.2.0.9", "10.1.0.1", ready=False), encoding)
+        # One pod restarts twice; another gets its first address, as its containers started slowly.
+        await patch_status(outage, namespace, "web-0", status("10.2.0.9", "10.1.0.1", ready=False), encoding)
         await see(events, before | {"web-0": ("10.2.0.9", False)})
         for name, (address, _) in after.items():
             former = ["10.2.0.9"] if name == "web-0" else [before[name][0]] if name in before else []
-            await tell(outage, namespace, name, status(address, *former), encoding)
+            await patch_status(outage, namespace, name, status(address, *former), encoding)
         await see(events, after)
         slice_name = events["kube-proxy"].seen[-1].name
         asked = f"component=kube-proxy&resource=endpointslices&namespace={namespace}&name={slice_name}"
@@ -162,8 +162,8 @@ async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_afte
         caught_up = partial(cloud_has, after)
         path = slices(namespace)
         await asyncio.to_thread(admin.wait_for, path, slice_name, caught_up, timeout=STARTED)
-        # What kubelet says next comes with everything before it.
-        await tell(outage, namespace, "web-0", status("10.3.0.1", "10.2.0.1"), encoding)
+        # kubelet's next report arrives with all earlier ones.
+        await patch_status(outage, namespace, "web-0", status("10.3.0.1", "10.2.0.1"), encoding)
         last = after | {"web-0": ("10.3.0.1", True)}
         await see(events, last)
         for name in ("kube-proxy", "coredns"):
@@ -179,10 +179,10 @@ def cloud_has(expected: dict[str, tuple[str, bool]], found: Json) -> bool:
 async def test_a_pod_report_survives_a_restart_and_an_older_slice_of_the_cloud(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
-    """The pod's controller writes the slice for another pod first."""
+    """The endpoint controller writes the slice for another pod first."""
 
     def made_by_hand(*endpoints: tuple[str, str, str]) -> Json:
-        """A slice of the Service, of addresses, pods and their uids."""
+        """Return a slice of the Service, from addresses, pods and their uids."""
         made = endpoint_slice("web-1", "web")
         for address, name, uid in endpoints:
             target = {"kind": "Pod", "name": name, "uid": uid}
@@ -203,7 +203,7 @@ async def test_a_pod_report_survives_a_restart_and_an_older_slice_of_the_cloud(
             await events["kube-proxy"].first("ADDED", "web-1")
             await asyncio.to_thread(hub.wait_until_stored, namespace, 2)
             await outage.begin()
-            await tell(outage, namespace, "web-0", status("10.2.0.1"), encoding)
+            await patch_status(outage, namespace, "web-0", status("10.2.0.1"), encoding)
             await events["kube-proxy"].first("MODIFIED", "web-1")
         await asyncio.to_thread(hub.kill)
         await asyncio.to_thread(hub.start)
@@ -220,7 +220,7 @@ async def test_a_pod_report_survives_a_restart_and_an_older_slice_of_the_cloud(
             states = [{"web-0": ("10.2.0.1", True)}]
             for address, stale in (("10.2.0.1", "10.1.0.1"), ("10.3.0.1", "10.2.0.1")):
                 if address == "10.3.0.1":
-                    await tell(outage, namespace, "web-0", status(address, stale), encoding)
+                    await patch_status(outage, namespace, "web-0", status(address, stale), encoding)
                 await write(stale)
                 states.append({"web-0": (address, True), "db-0": ("10.1.9.9", True)})
                 await events["kube-proxy"].until(lambda seen: shown(seen)[-1] == states[-1], STARTED)

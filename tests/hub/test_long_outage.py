@@ -1,7 +1,5 @@
-"""Real kubelet code and kube-proxy through a long outage of a site: kube-proxy's rules, one by one.
-
-EDGEHUB_OUTAGE is the length of the outage in seconds: 600 for the documented ten minutes.
-"""
+"""Real kubelet code and kube-proxy through a long outage of a site: each write of kube-proxy's rules. EDGEHUB_OUTAGE is
+the length of the outage in seconds: 600 for the documented ten minutes."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ WEB = "default/web:http"
 
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
-    """Two nodes, none of which leads, before a cloud with the controllers that make endpoints."""
+    """Run two nodes without a leader, with a cloud that has the endpoint controllers."""
     with (
         RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud,
         talking_site(cloud, tmp_path, 47, 2) as made,
@@ -57,7 +55,7 @@ class Cluster:
             self.proxies.append(stack.enter_context(KubeProxy(member.name, kubeconfig, folder, programs)))
 
     def follow(self) -> None:
-        """Begin with the writes from now on."""
+        """Start with the writes from now on."""
         self._states = [self.wanted]
         self._marks = [len(each.history(WEB)) - 1 for each in self.proxies]
 
@@ -93,7 +91,7 @@ class Cluster:
 
 @pytest.mark.timeout(OUTAGE + 300)
 @pytest.mark.since(31, "the kubelet is of the pinned version")
-def test_kube_proxies_follow_their_sites_kubelets_through_an_outage(
+def test_kube_proxies_follow_the_kubelets_of_their_site_through_an_outage(
     site: Site, tmp_path: Path, cloud_programs: dict[str, Path]
 ) -> None:
     def in_cloud() -> frozenset[str]:
@@ -143,6 +141,6 @@ def test_kube_proxies_follow_their_sites_kubelets_through_an_outage(
         assert cluster.written()[0][: len(during[0])] == during[0]
     print(f"seconds from kubelet's word to kube-proxy's rules: {sorted(took)}")
     proof = 600.0
-    # Seconds from kubelet's report to kube-proxy's rules. A test over PROOF seconds must meet this; idle cores do.
+    # Seconds from kubelet's report to kube-proxy's rules, required in outages of PROOF seconds or more.
     promised = 1.0
     assert proof > OUTAGE or max(took) < promised

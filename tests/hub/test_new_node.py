@@ -22,10 +22,10 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[Real
         yield made
 
 
-def test_its_lease_comes_back_and_names_the_new_node(
+def test_the_lease_of_a_recreated_node_refers_to_the_new_node(
     site: tuple[RealCloud, Outage], cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
-    """The hub recreated the former Node's Lease each time that the garbage collector had deleted it."""
+    """The hub once recreated the former Node's Lease each time that the garbage collector had deleted it."""
 
     def owner(lease: Json) -> str:
         return str((lease["metadata"].get("ownerReferences") or [{}])[0].get("uid"))

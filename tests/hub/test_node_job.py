@@ -1,9 +1,6 @@
-"""The Jobs of the duty `nodes`, which install, upgrade and remove a node's hub: their command lines, on a kubeadm
-node.
-
-The host's root is a folder here, `nsenter` calls the machine's systemctl, and a thread replaces kubelet for static
-pods.
-"""
+"""The Jobs of the controller `nodes`, which install, upgrade and remove a node's hub: their command lines, on a kubeadm
+node. The host's root is a folder here, `nsenter` calls the machine's systemctl, and a thread replaces kubelet for
+static pods."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ pytestmark = [pytest.mark.real]
 def machine(
     real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path, node: str
 ) -> Iterator[Machine]:
-    """A node that has joined the cloud, without a hub."""
+    """Return a node that has joined the cloud, without a hub."""
     real_cloud.apply(HUB_RBAC)
     with Machine(tmp_path, real_cloud, real_cloud.url, node, cloud_programs) as made:
         lay_programs(made)
@@ -56,16 +53,14 @@ def run_job(
 
 
 def pod_spec(machine: Machine, direction: Direction, version: str = "") -> Json:
-    """The pod of the Job of a round."""
+    """Return the spec of the pod of a round's Job."""
     now = datetime.now(UTC)
     phase = Phase(direction, Stage.START, now, now, version)
     spec: Json = node_job("kube-system", machine.node, phase, f"edgehub:{version or 1}")["spec"]
     return dict(spec["template"]["spec"])
 
 
-def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
-    machine: Machine, real_cloud: RealCloud
-) -> None:
+def test_jobs_install_upgrade_and_remove_a_nodes_hub(machine: Machine, real_cloud: RealCloud) -> None:
     def check_that_bad_versions_roll_back(static_pods: StaticPods) -> None:
         """Check that each bad version leaves the files unchanged, the previous hub running, and a reason in the
         fleet's table."""
@@ -104,7 +99,9 @@ def test_jobs_put_a_node_behind_its_hub_upgrade_it_and_take_it_back(
     assert machine.files() == before
 
 
-def test_a_fault_found_by_the_doctor_changes_nothing_and_is_the_termination_message(machine: Machine) -> None:
+def test_an_error_found_by_the_doctor_is_the_termination_message_and_changes_nothing(
+    machine: Machine,
+) -> None:
     kubeconfig = machine.root / "etc/kubernetes/kubelet.conf"
     kubeconfig.write_text(kubeconfig.read_text().replace("https://", "http://"))
     before = machine.files()
@@ -118,7 +115,7 @@ def test_a_fault_found_by_the_doctor_changes_nothing_and_is_the_termination_mess
     assert "nothing was changed" in arguments
 
 
-def test_a_hub_that_was_installed_by_hand_a_moment_ago_stays_as_it_is(machine: Machine) -> None:
+def test_a_hub_just_installed_by_a_user_is_not_changed(machine: Machine) -> None:
     services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
     by_hand = edgehub(machine, "install", *services, hub=True)
     assert by_hand.returncode == 0, by_hand.stdout + by_hand.stderr

@@ -1,4 +1,4 @@
-"""A person at a shell looks at a running hub, each request and event, and rehearses an outage of its link."""
+"""A user at a shell observes each request and event of a running hub, and starts drills of its link."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def past(hub: Hub, *arguments: str) -> str:
     return output.decode()
 
 
-async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_component(
+async def test_observe_prints_requests_responses_and_hidden_objects_of_a_component(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
@@ -54,7 +54,7 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
             asyncio.timeout(SLACK),
             aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/v1"}) as session,
         ):
-            # The first line shows that the hub has begun to tell, for what comes before that is lost.
+            # The first line shows that the stream has started; earlier lines are not sent.
             asking = asyncio.create_task(following.stdout.readline())
             while not asking.done():
                 async with session.get(f"{hub.url}/version?token={token}") as answer:
@@ -76,7 +76,7 @@ async def test_a_person_observes_requests_answers_and_hidden_objects_of_a_compon
         assert by_name["lb"]["verb"] == "HIDDEN"
         assert by_name["lb"]["filters"][0]["reasons"] == ["load-balancer"]
         assert by_name["api"]["source"] == "cloud"
-        # Afterwards, for people; secrets are in neither.
+        # Afterwards, as text; neither output contains secrets.
         headers = {"Authorization": f"Bearer {token}"}
         async with aiohttp.ClientSession() as session:
             url = f"{hub.url}/api/v1/namespaces/default/configmaps?access_token={token}"
@@ -97,9 +97,9 @@ async def link(hub: Hub, *arguments: str) -> int:
     return await asyncio.to_thread(run, ["link", *arguments, "--admin", hub.admin_url])
 
 
-async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_an_offline_drill_cuts_the_link_and_ends(cloud: ScriptableCloud, tmp_path: Path) -> None:
     async def relayed(hub: Hub) -> int:
-        """The status of a read that no copy answers."""
+        """Return the status of a read that no copy can answer."""
         async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/api/v1/events") as answer:
             await answer.read()
             return answer.status
@@ -125,7 +125,7 @@ async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) ->
                 hub.process.wait_for_line, "WARNING .*drill started: the link is offline", 1
             )
             await asyncio.to_thread(hub.process.wait_for_line, "offline since .*a drill: the link is", SLACK)
-            # What the cloud does meanwhile comes when the drill is over, over the watch that stayed open.
+            # Changes in the cloud arrive after the drill, over the watch that stayed open.
             cloud.store.create(service("api"))
             assert await link(hub, "online") == 0
             await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, SLACK)

@@ -31,14 +31,14 @@ def cached(real_cloud: RealCloud) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def ended(outage: Outage) -> Iterator[None]:
-    """No test leaves its outage to the next."""
+    """End the outage after each test."""
     yield
     outage.come_back()
 
 
 @pytest.fixture(params=["plain", "TLS"])
 def kubeconfig(request: pytest.FixtureRequest, outage: Outage, real_cloud: RealCloud, tmp_path: Path) -> Path:
-    """The kubeconfig of components of the node: without credentials or, over TLS and so by HTTP/2, with the node's
+    """Return the kubeconfig of components of the node: without credentials or, over TLS and so HTTP/2, with the node's
     certificate."""
     path, hub = tmp_path / "component.kubeconfig", outage.hub
     if request.param == "plain":
@@ -47,7 +47,7 @@ def kubeconfig(request: pytest.FixtureRequest, outage: Outage, real_cloud: RealC
     return write_kubeconfig(path, hub.tls_url, authority=hub.authority.read_bytes(), credential=credential)
 
 
-def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
+def test_a_node_survives_an_outage_and_a_restart_of_its_kubelet(
     outage: Outage,
     real_cloud: RealCloud,
     cloud_programs: dict[str, Path],
@@ -57,12 +57,12 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
 ) -> None:
     def started(kubelet: HollowKubelet, pod: str) -> None:
         """Return when kubelet has mounted a pod's volumes and runs it."""
-        for what in ("s", "c"):  # in the log quotes are quoted
+        for what in ("s", "c"):  # quotes are escaped in the log
             kubelet.process.wait_for_line(rf'MountVolume.SetUp succeeded for volume ."{what}."', STARTED)
         kubelet.process.wait_for_line('"Type":"ContainerStarted"', STARTED)
 
     def mounting(name: str, node: str) -> dict[str, Any]:
-        """A pod that cannot start without a Secret and a ConfigMap."""
+        """Return a pod that cannot start without a Secret and a ConfigMap."""
         volumes = [
             {"name": "s", "secret": {"secretName": "own"}},
             {"name": "c", "configMap": {"name": "own"}},
@@ -117,7 +117,7 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
         for event in real_cloud.audit(mark)
         if event.stage == "RequestReceived" and event.verb == "list" and event.user == f"system:node:{node}"
     )
-    # At the start, after the outage, and maybe after that of the test before; names, too, to know the history again.
+    # Lists at the start, after this outage, and maybe the previous test's; also names, to verify the history.
     assert not {path: times for path, times in lists.items() if times > 6}, "something lists in a loop"
 
 
@@ -125,10 +125,10 @@ def is_running(pod: Any) -> bool:
     return bool(pod.get("status", {}).get("phase") == "Running")
 
 
-async def test_kubectl_gets_its_former_answers_offline(
+async def test_kubectl_gets_cached_responses_offline(
     outage: Outage, real_cloud: RealCloud, tmp_path: Path, namespace: str
 ) -> None:
-    """kubectl uses a token of its own, on the TLS port."""
+    """kubectl uses its own token, on the TLS port."""
     core = f"/api/v1/namespaces/{namespace}"
     binding = bound("cluster-admin", account(namespace, "person"), name="person")
     token = await asyncio.to_thread(real_cloud.token, namespace, "person")

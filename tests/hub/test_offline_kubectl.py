@@ -1,7 +1,5 @@
-"""kubectl at a node without its cloud: kubelet's and kube-proxy's copies in protobuf, as JSON and as Tables.
-
-kubectl was never used online here, is none of the components that the rules cache, and has no credentials.
-"""
+"""kubectl on a node without its cloud: kubelet's and kube-proxy's protobuf copies, as JSON and as Tables. kubectl was
+never used online here, is not a cached component, and has no credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from tests.cloud.versions import chosen
 from tests.hub.support.outage import PROTOBUF, Outage
 from tests.hub.support.process import SLACK
 from tests.hub.support.streams import watching
-from tests.hub.test_offline_logs import Person
+from tests.hub.test_offline_logs import TokenUser
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -32,7 +30,7 @@ def pod(name: str, node: str) -> dict[str, Any]:
 
 @pytest.fixture
 def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """The output of `edgehub kubeconfig`."""
+    """Return the output of `edgehub kubeconfig`."""
     assert shell.run(["kubeconfig", "--admin", outage.hub.admin_url]) == 0
     path = tmp_path / "hub.kubeconfig"
     path.write_text(capsys.readouterr().out)
@@ -145,23 +143,23 @@ async def test_kubectl_reads_the_protobuf_copies_of_components(
         assert "nothing is deleted" in gone.stderr
 
 
-async def test_a_person_with_a_token_reads_offline_with_the_permissions_of_the_token(
+async def test_a_user_with_a_token_reads_offline_with_the_tokens_permissions(
     outage: Outage, real_cloud: RealCloud, namespace: str, tmp_path: Path
 ) -> None:
     admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"
     readers = [rule("", "pods", "get list watch")]
 
-    def prepare() -> list[Person]:
+    def prepare() -> list[TokenUser]:
         admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
         admin.post(f"{core}/pods", pod("app", node))
         real_cloud.apply(rights("person", readers, account(namespace, "person"), namespace=namespace))
         names = ("person", "stranger", "unseen")
-        return [Person(real_cloud, outage.hub, namespace, name, tmp_path) for name in names]
+        return [TokenUser(real_cloud, outage.hub, namespace, name, tmp_path) for name in names]
 
     person, stranger, unseen = await asyncio.to_thread(prepare)
     of_kubelet = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0"
     async with asyncio.timeout(SLACK):
-        # The hub's copy may be of other tests, and get the new pod by its watch.
+        # Another test may have created the hub's copy, which gets the new pod by its watch.
         while namespace.encode() not in (await outage.ask(of_kubelet, PROTOBUF)).body:  # noqa: ASYNC110 - no notification
             await asyncio.sleep(0.05)
     assert "app" in await asyncio.to_thread(person.gets, "get", "pods")

@@ -1,4 +1,5 @@
-"""Leaders among the pods of a node without its cloud keep their Lease; after the outage the cloud decides."""
+"""Leader election among the pods of a node without its cloud: leaders keep their Lease; after the outage the cloud
+decides."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def rules(real_cloud: RealCloud, namespace: str) -> Iterator[None]:
 
 
 class Pod:
-    """A pod that elects a leader, with a token of its own on the TLS port."""
+    """A pod that takes part in leader election, with its own token on the TLS port."""
 
     def __init__(self, outage: Outage, cloud: RealCloud, namespace: str, name: str) -> None:
         self.name, self.url = name, outage.hub.tls_url
@@ -47,7 +48,7 @@ class Pod:
         return await self.ask("GET", f"{self.path}/web")
 
     async def renew(self, lease: Json, seconds: int = 0) -> tuple[int, Any]:
-        """Renew as client-go does: send the Lease as last read, with another time."""
+        """Renew like client-go: send the Lease as last read, with a new time."""
         spec = {
             "holderIdentity": self.name,
             "leaseDurationSeconds": 3600,
@@ -57,13 +58,13 @@ class Pod:
 
 
 def reviewed(cloud: RealCloud, mark: int) -> set[str]:
-    """The users that the cloud has named since."""
+    """Return the users that the cloud has reviewed since."""
     asked = [each for each in cloud.audit(mark) if each.uri.endswith("/selfsubjectreviews")]
     return {each.user for each in asked if each.stage == "ResponseComplete"}
 
 
 async def elected(outage: Outage, cloud: RealCloud, namespace: str) -> tuple[Pod, Pod, Any]:
-    """A leader, a follower and the leader's Lease."""
+    """Elect a leader; return it, a follower and the leader's Lease."""
 
     def pod(name: str) -> Pod:
         return Pod(outage, cloud, namespace, name)
@@ -73,7 +74,7 @@ async def elected(outage: Outage, cloud: RealCloud, namespace: str) -> tuple[Pod
     made = {"metadata": {"name": "web"}, "spec": {"holderIdentity": LEADER, "leaseDurationSeconds": 3600}}
     assert (await leader.ask("POST", leader.path, made))[0] == 201
     _, lease = await leader.get()
-    # The hub asks the cloud whose the tokens are, beside the first requests.
+    # The hub reviews the tokens concurrently with the first requests.
     while len(await asyncio.to_thread(reviewed, cloud, mark)) < 2:
         assert (await follower.get())[0] == 200
         status, lease = await leader.renew(lease, 1)
@@ -82,10 +83,10 @@ async def elected(outage: Outage, cloud: RealCloud, namespace: str) -> tuple[Pod
     return leader, follower, lease
 
 
-async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_cloud(
+async def test_a_leader_renews_after_its_hub_was_killed_and_started_offline(
     outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
 ) -> None:
-    """The leader got 503 during the outage, and so gave up."""
+    """The leader once got 503 in the outage, and so gave up its leadership."""
     leader, follower, lease = await elected(outage, real_cloud, namespace)
     # The hub writes the cloud's reviews of callers asynchronously.
     await asyncio.to_thread(outage.hub.wait_until_stored, '"update","coordination.k8s.io"', 1)
@@ -104,7 +105,7 @@ async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_c
     assert status == 200, "the version is that which the cloud gave last"
 
 
-async def test_the_holder_renews_without_the_cloud_and_the_cloud_decides_after_it(
+async def test_the_holder_renews_offline_and_the_cloud_decides_afterwards(
     outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
 ) -> None:
     leader, follower, lease = await elected(outage, real_cloud, namespace)
@@ -117,7 +118,7 @@ async def test_the_holder_renews_without_the_cloud_and_the_cloud_decides_after_i
         assert status == 200, seen
         assert seen["spec"] == renewed["spec"]
         assert (await follower.renew(seen, 4))[0] == 503
-        # Another node's pod takes it meanwhile.
+        # A pod on another node acquires the Lease meanwhile.
         path = f"{leader.path}/web"
         taken = await asyncio.to_thread(
             real_cloud.admin.patch, path, {"spec": {"holderIdentity": "elsewhere"}}

@@ -1,7 +1,5 @@
-"""Logs, exec, attach and port-forward at a node without its cloud, by real kubelet code and its own authorization.
-
-The kubelet asks the cloud through the hub who may call it, and forgets with each restart. Its person uses a token.
-"""
+"""Logs, exec, attach and port-forward on a node without its cloud, with real kubelet code and its own authorization.
+The kubelet reviews callers at the cloud through the hub, and loses its cache at each restart. The user has a token."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ pytestmark = pytest.mark.since(31, "the kubelet is of the pinned version")
 
 @pytest.fixture
 def at_node(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> Iterator[Outage]:
-    """A hub with a client certificate for its node's kubelet."""
+    """Run a hub with a client certificate for its node's kubelet."""
     real_cloud.apply(HUB_RBAC)
     opened = link(real_cloud.host, real_cloud.port)
     certificate, key = real_cloud.authority.issue_client(user_of(node)).write(tmp_path, "for-kubelet")
@@ -48,8 +46,8 @@ def user_of(node: str) -> str:
     return f"edgehub:kubelet:{node}"
 
 
-class Person:
-    """kubectl with a token at the hub's TLS port."""
+class TokenUser:
+    """A user of kubectl with a token at the hub's TLS port."""
 
     def __init__(self, cloud: RealCloud, hub: Hub, namespace: str, name: str, folder: Path) -> None:
         self._cloud, self._namespace = cloud, namespace
@@ -70,11 +68,11 @@ class Person:
         return done.stdout
 
 
-def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
+def test_a_user_reads_logs_and_executes_in_containers_offline(
     real_cloud: RealCloud, at_node: Outage, namespace: str, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     def reviews(cloud: RealCloud, mark: int, user: str) -> list[Any]:
-        """The answered reviews of rights that a user has asked for."""
+        """Return the answered reviews of permissions that a user has requested."""
         return [
             each
             for each in cloud.audit(mark)
@@ -82,7 +80,7 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
         ]
 
     def at_kubelet(node: str) -> list[Any]:
-        """The rights of the hub's certificate: only this node's kubelet."""
+        """Return the permissions of the hub's certificate: only this node's kubelet."""
         only = {**rule("", "nodes/proxy", "get create"), "resourceNames": [node]}
         return rights(user_of(node), [only], user(user_of(node)))
 
@@ -98,8 +96,10 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
     containers = [{"name": "main", "image": "any"}]
     spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
     admin.post(f"{core}/pods", {"metadata": {"name": "app"}, "spec": spec})
-    person = Person(real_cloud, hub, namespace, "person", tmp_path)
-    stranger, unseen = (Person(real_cloud, hub, namespace, name, tmp_path) for name in ("stranger", "unseen"))
+    person = TokenUser(real_cloud, hub, namespace, "person", tmp_path)
+    stranger, unseen = (
+        TokenUser(real_cloud, hub, namespace, name, tmp_path) for name in ("stranger", "unseen")
+    )
     plain = write_kubeconfig(tmp_path / "plain.kubeconfig", hub.url, namespace=namespace)
 
     def kubelet(name: str) -> Kubelet:
@@ -110,19 +110,19 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
 
     with kubelet("first"):
         admin.wait_for(f"{core}/pods", "app", is_running, timeout=STARTED)
-        # What the person did here before is what the hub knows of the person.
+        # The hub knows the user's permissions only from the user's earlier requests here.
         assert person.gets("logs", "app") == "hello of main\n"
         assert person.gets("exec", "app", "--", "ls", "/") == "ran ls /\n"
         assert person.gets("attach", "app") == "ran attached\n"
         refused = stranger.asks("logs", "app")
         assert "Forbidden" in refused.stderr
-        # All but what their own requests have shown: kubectl reads the pod, and what the API has.
+        # All permissions except those shown by requests: kubectl also reads the pod and discovery.
         everything = len(VERBS) - 1 + len({"/version"})
         for each in ("person", "stranger"):
             asked = partial(reviews, real_cloud, 0, f"system:serviceaccount:{namespace}:{each}")
             eventually(partial(has, asked, everything), "the rights", STARTED)
         at_node.leave()
-        # kubelet grants the hub's certificate nothing so far.
+        # So far kubelet permits the hub's certificate nothing.
         assert "Forbidden" in person.asks("logs", "app").stderr
         real_cloud.apply(at_kubelet(node))
         mark = real_cloud.audit_mark()
@@ -146,7 +146,7 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
             followed.wait_for_line("hello of main", STARTED)
         finally:
             followed.stop()
-        # Who may not gets a reason.
+        # A user without permission gets the reason.
         assert "cannot get resource" in stranger.asks("logs", "app").stderr
         assert (
             "ask with a token of your own"

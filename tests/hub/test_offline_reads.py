@@ -26,7 +26,7 @@ def service(name: str, **labels: str) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": labels}, "spec": {"ports": [{"port": 80}]}}
 
 
-async def test_a_relayed_answer_is_repeated_offline_in_each_form(
+async def test_a_relayed_response_is_served_offline_in_each_form(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     services = f"/api/v1/namespaces/{namespace}/services"
@@ -49,11 +49,11 @@ UNFILTERED = "flanneld"
 """A cached component whose reads no rule filters."""
 
 
-async def test_pages_are_those_of_the_cloud_with_it_and_without(
+async def test_pages_of_a_list_are_the_same_online_and_offline(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     async def walked(path: str, accept: str) -> list[str]:
-        """The names in a list, page by page."""
+        """Return the names in a list, page by page."""
         names: list[str] = []
         target = f"{path}?limit=1"
         while target:
@@ -79,7 +79,7 @@ async def test_pages_are_those_of_the_cloud_with_it_and_without(
     assert (await outage.ask(f"{path}?limit=1&continue=x", component=UNFILTERED)).status == 410
 
 
-async def test_a_list_of_a_version_is_the_clouds(
+async def test_a_list_at_a_version_is_relayed_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/services"
@@ -118,7 +118,7 @@ async def test_a_list_of_a_version_is_the_clouds(
     assert hub == real
 
 
-async def test_an_object_is_found_in_a_list_and_absence_is_known(
+async def test_an_object_is_served_from_a_cached_list_and_an_absent_one_is_404(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/services"
@@ -137,7 +137,7 @@ async def test_an_object_is_found_in_a_list_and_absence_is_known(
     ) == {"one"}
 
 
-async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
+async def test_a_list_in_progress_in_a_black_hole_is_answered_by_the_node(
     outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/services"
@@ -151,7 +151,7 @@ async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
 
 
 @pytest.mark.parametrize(("first", "then"), [(PROTOBUF, JSON), (JSON, PROTOBUF)])
-async def test_a_copy_in_one_encoding_answers_in_the_other(
+async def test_a_copy_in_one_encoding_is_served_in_the_other(
     outage: Outage,
     real_cloud: RealCloud,
     namespace: str,
@@ -160,7 +160,7 @@ async def test_a_copy_in_one_encoding_answers_in_the_other(
     first: str,
     then: str,
 ) -> None:
-    """Filtered reads of kube-proxy and coredns, and single answers such as a volume, were 503 in JSON."""
+    """Filtered reads of kube-proxy and coredns, and single responses such as a volume's, were once 503 in JSON."""
     rules = [rule("", "configmaps", "get list watch")]
     granted = rights("reads", rules, user(f"system:node:{node_name}"), namespace=namespace)
     await asyncio.to_thread(real_cloud.apply, granted)

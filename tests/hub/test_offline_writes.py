@@ -23,7 +23,7 @@ NODES_WRITE = pytest.mark.since(36, "nodes may write events of events.k8s.io")
 
 @pytest.fixture
 def node(real_cloud: RealCloud, outage: Outage) -> str:
-    """The path of the hub's own node."""
+    """Return the path of the hub's own node."""
     path = f"{NODES}/{outage.hub.node}"
     try:
         real_cloud.admin.get(path)
@@ -43,7 +43,7 @@ async def journal_has(outage: Outage, wanted: float) -> None:
 
 
 @pytest.mark.parametrize("encoding", [JSON, PROTOBUF])
-async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
+async def test_a_status_is_merged_served_and_replayed_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, node: str, encoding: str
 ) -> None:
     """Strategic-merge, merge and JSON patches and a PUT, on the node's own copy, in both encodings."""
@@ -59,11 +59,11 @@ async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
         return decode_object(codec.encoding, *codec.decode_single(answer.body))
 
     async def patched(path: str, patch: Any, accept: str = JSON, kind: str = STRATEGIC) -> Answer:
-        """The answer to a PATCH of a status."""
+        """Return the response to a PATCH of a status."""
         return await outage.ask(f"{path}/status", accept, method="PATCH", body=patch, content_type=kind)
 
     def reasons(node: Any) -> dict[str, str]:
-        """The reasons of a Node's conditions, by their type."""
+        """Return the reasons of a Node's conditions, by type."""
         return {each["type"]: each["reason"] for each in node["status"]["conditions"]}
 
     form = Encoding(encoding)
@@ -139,7 +139,7 @@ async def test_events_are_accepted_and_replayed(
         known = event(name)
         assert (await outage.ask(events, method="POST", body=known)).status == 201
     async with outage.away():
-        # As after an hour, of which the hub cannot know.
+        # As after an hour, when the event has expired, which the hub cannot know.
         await asyncio.to_thread(real_cloud.admin.delete, f"{events}/expired")
         made = await outage.ask(events, method="POST", body=event("during"))
         assert (made.status, made.json()["metadata"]["name"]) == (201, "during")
@@ -150,7 +150,7 @@ async def test_events_are_accepted_and_replayed(
         assert (
             await outage.ask(events, method="POST", body={"kind": "Pod", "apiVersion": "v1"})
         ).status == 400
-        await journal_has(outage, 6)  # each patch behind the event itself, in case it has expired
+        await journal_has(outage, 6)  # each patch after the event itself, in case the event has expired
     await journal_has(outage, 0)
     for name in ("before", "expired", "during"):
         found = await asyncio.to_thread(real_cloud.admin.get, f"{events}/{name}")

@@ -1,9 +1,6 @@
-"""A hub that starts without its cloud from an older state folder: of an earlier format, or after a refusal.
-
-`state_folders/` has the database of a hub of each format, after an outage: two Services with topology, their slices on
-three nodes in two zones, a NodePool, a ConfigMap, a pod, and in the journal that pod's status and an event. The node
-is node-1.
-"""
+"""A hub that starts offline from an older state folder: of an earlier format, or after a refusal. `state_folders/` has
+the database of a hub for each format, after an outage: two Services with topology, their slices on three nodes in two
+zones, a NodePool, a ConfigMap, a pod, and in the journal that pod's status and an event. The node is node-1."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ ALL_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 
 
 async def shown(hub: Hub, encoding: Encoding) -> dict[str, list[str]]:
-    """The nodes of each slice, as kube-proxy gets them."""
+    """Return the nodes of each slice, as kube-proxy gets them."""
     got = await listed(hub.url, ALL_SLICES, component="kube-proxy", encoding=encoding, resourceVersion="0")
     return {name: nodes_of(each) for name, each in got.items()}
 
@@ -46,8 +43,10 @@ async def status_of(hub: Hub, path: str) -> int:
     sorted((Path(__file__).parent / "state_folders").glob("*.db.gz")),
     ids=lambda folder: folder.name,
 )
-async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path, tmp_path: Path) -> None:
-    """Filters ask for objects that that hub did not read yet, and there is no cloud to send them."""
+async def test_a_hub_with_a_state_folder_of_an_earlier_format_serves_offline(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Filters need objects that the earlier hub did not read, and there is no cloud to read them from."""
 
     def put(folder: Path, state: Path) -> None:
         """Fill a state folder with the files of a hub with another format."""
@@ -76,8 +75,10 @@ async def test_a_state_folder_of_an_earlier_format_serves_an_outage(folder: Path
     assert waiting + len(lost) == 2, "what is lost is said in one line"
 
 
-async def test_a_refusal_of_an_input_holds_after_a_restart(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """After an upgrade the manifests were not applied again: the node has no right to NodeLabels."""
+async def test_the_refusal_of_a_filter_input_is_stored_over_a_restart(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    """After an upgrade without applying the new manifests, the node may not read NodeLabels."""
 
     def may(info: RequestInfo) -> bool:
         return info.type is None or info.type.resource != NODE_LABELS.resource
@@ -113,10 +114,11 @@ def _named(api_version: str, kind: str, name: str, **metadata: object) -> Json:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}}
 
 
-async def test_a_folder_of_another_node_is_set_aside_and_none_of_it_is_shown(
+async def test_a_state_folder_of_another_node_is_moved_aside_and_not_served(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
-    """A disk image of node-2 at node-3, without a cloud: its Secret, its Node, and its waiting status."""
+    """A disk image of node-2 is started as node-3 without a cloud: with the Secret, the Node and the pending status of
+    node-2."""
     made = {"type": "Opaque", "data": {"key": "c2VjcmV0"}}
     cloud.store.create({**_named("v1", "Secret", "of-n2", namespace="default"), **made})
     cloud.store.create(_named("v1", "Node", "node-2"))

@@ -1,4 +1,4 @@
-"""Nodes of k3s and of SuperEdge get a hub, and lose it, by the steps of docs/nodes.md."""
+"""Nodes of k3s and of SuperEdge get a hub and lose it, by the steps in docs/nodes.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OF_K3S = "etc/rancher/k3s/edgehub-kubelet.kubeconfig"
 
 @pytest.fixture
 def local(real_cloud: RealCloud, link: OpenLink) -> Link:
-    """A port on the node that forwards to the cloud, as k3s' agent and lite-apiserver have."""
+    """Forward a port on the node to the cloud, like k3s' agent and lite-apiserver."""
     return link(real_cloud.host, real_cloud.port)
 
 
@@ -30,13 +30,13 @@ def local(real_cloud: RealCloud, link: OpenLink) -> Link:
 def machine(
     real_cloud: RealCloud, local: Link, cloud_programs: dict[str, Path], tmp_path: Path, node: str
 ) -> Machine:
-    """A node of kubeadm's files, which is not started; its kubeconfigs lead to the local port."""
+    """Return a node with kubeadm's files, which is not started; its kubeconfigs point at the local port."""
     real_cloud.apply(HUB_RBAC)
     return Machine(tmp_path, real_cloud, f"https://{local.host}:{local.port}", node, cloud_programs)
 
 
 def lay_out_k3s(machine: Machine) -> None:
-    """The files of k3s' agent in the places of kubeadm's."""
+    """Write the files of k3s' agent in place of kubeadm's."""
     root, agent = machine.root, machine.root / AGENT
     agent.mkdir(parents=True)
     former = load_kubeconfig(root / "etc/kubernetes/kubelet.conf")
@@ -77,7 +77,7 @@ def lay_out_k3s(machine: Machine) -> None:
     machine.kubelet_service, machine.kubelet_kubeconfig = K3S, f"{AGENT}/kubelet.kubeconfig"
 
 
-def test_an_agent_of_k3s(machine: Machine, real_cloud: RealCloud) -> None:
+def test_a_k3s_agent_gets_a_hub_and_loses_it(machine: Machine, real_cloud: RealCloud) -> None:
     lay_out_k3s(machine)
     services = ("--systemctl", str(machine.systemctl))
     with machine:
@@ -97,7 +97,9 @@ def test_an_agent_of_k3s(machine: Machine, real_cloud: RealCloud) -> None:
         assert machine.files() == before
 
 
-def test_a_node_of_superedge(machine: Machine, real_cloud: RealCloud, local: Link) -> None:
+def test_a_superedge_node_gets_a_hub_and_loses_it(
+    machine: Machine, real_cloud: RealCloud, local: Link
+) -> None:
     services = ("--systemctl", str(machine.systemctl))
     kubelet = machine.root / machine.kubelet_kubeconfig
     with machine:

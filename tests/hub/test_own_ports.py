@@ -1,4 +1,4 @@
-"""However the hub is started, and whatever a person changes: the hub's ports are open, and no others."""
+"""However the hub is started, and whatever a user changes in an interface: only the hub's ports are open."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ REFUSED = "the ports of this process are the hub's own"
 
 
 async def serves(hub: Hub) -> None:
-    """The plain port answers a new connection."""
+    """Check that the plain port answers on a new connection."""
     async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/version") as answer:
         assert answer.status == 200, await answer.text()
 
 
-async def test_a_tick_in_mitmweb_is_refused_on_the_page(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    """The option closed both ports, and opened 8080 on all addresses."""
+async def test_an_option_in_mitmweb_that_changes_ports_is_refused(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    """The option once closed both ports, and opened 8080 on all addresses."""
     flags = ("--ui", "web", "--", "--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=flags)
     async with Browser(tmp_path) as browser, started(hub):
@@ -48,7 +50,9 @@ async def test_a_tick_in_mitmweb_is_refused_on_the_page(tmp_path: Path, cloud: S
         assert await asyncio.to_thread(hub.metric, "edgehub_listeners_lost_total") == 0
 
 
-async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_a_console_command_that_changes_ports_is_refused(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
     hub = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
     async with Terminal(tmp_path, ["sh", "-c", f"exec {shlex.join(hub.command)}"]) as terminal:
         await hub.started_elsewhere()
@@ -60,11 +64,11 @@ async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: Scrip
             await terminal.press(":", command, "Enter")
             await terminal.until(why)
             await serves(hub)
-            await terminal.press(":", "set console_mouse=true", "Enter")  # takes the message away
+            await terminal.press(":", "set console_mouse=true", "Enter")  # dismiss the message
             await asyncio.sleep(0.2)
         for command in ("options.reset.one mode", "options.reset"):
             await terminal.press(":", command, "Enter")
-            await asyncio.sleep(2)  # the hub looks once a second
+            await asyncio.sleep(2)  # the hub checks once a second
         await serves(hub)
         assert await asyncio.to_thread(hub.metric, "edgehub_listeners_closed") == 0
         await terminal.press("q", "y")
@@ -75,7 +79,7 @@ async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: Scrip
 async def test_programs_of_mitmproxy_listen_on_the_ports_of_the_hub(
     tmp_path: Path, cloud: ScriptableCloud, program: str
 ) -> None:
-    """These programs opened mitmproxy's own port first, and ended if it was taken."""
+    """These programs once opened mitmproxy's own port first, and ended if it was in use."""
     hub = Hub(tmp_path, cloud.url)
     options = {
         "server": cloud.url,

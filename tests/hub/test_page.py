@@ -1,4 +1,4 @@
-"""The page at `/` in a real browser, from a first look through a trial of rules to an outage."""
+"""The status page at `/` in a real browser, from the first view through a trial of rules to an outage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.hub.support.process import Hub, started
 from tests.support.browser import Browser, find_browser
 
 
-async def test_the_page_answers_the_questions_of_a_new_operator(
+async def test_the_page_shows_components_hidden_objects_rule_trials_and_outages(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     find_browser()
@@ -46,29 +46,29 @@ async def test_the_page_answers_the_questions_of_a_new_operator(
         for component in ("kube-proxy", "reader"):
             async with session.get(hub.url + services, headers={"User-Agent": component}) as answer:
                 assert answer.status == 200
-        # Who asks: the page hears of it by itself.
+        # The page updates itself when a component sends requests.
         await page.until("document.getElementById('components').innerText.includes('reader')")
-        # Who reads a table by keys goes on there when the table changes.
+        # Keyboard focus in a table survives its update.
         await page.run("document.querySelector('#components .scroll').focus()")
         async with session.get(hub.url + services, headers={"User-Agent": "kubelet"}) as answer:
             assert answer.status == 200
         await page.until("document.getElementById('components').innerText.includes('kubelet')")
         assert await page.run("document.activeElement.matches('#components .scroll')")
-        # What would this rule change?
+        # Try an edit of the rules.
         await page.run("document.getElementById('edit').focus(), document.getElementById('edit').select()")
         await page.type("discardcloudservice: reader\n")
         await page.until("document.getElementById('trial').innerText.includes('1 object ')")
         await page.until("document.getElementById('trial').innerText.includes('default/lb')")
-        # What did kube-proxy get, and why not the rest? The answer has an address.
+        # Explain what kube-proxy got; the explanation has a URL.
         await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
         await page.until("document.getElementById('explained').innerText.includes('LoadBalancer')")
-        # A choice by keys loads the page anew, and the same list has the focus.
+        # A selection by keyboard reloads the page, and the same list has the focus.
         await page.run("document.querySelector('select[name=verb]').focus()")
         await page.press("ArrowDown")
         await page.until("location.search.includes('verb=watch')")
         await page.until("document.activeElement?.name === 'verb'")
         await page.open(hub.admin_url)
-        # Sixty components are ten lines, until a person asks for all of them or searches.
+        # Sixty components are shown as ten lines, until the user expands or searches them.
         for number in range(60):
             named = {"User-Agent": f"agent-{number:02}"}
             async with session.get(hub.url + services, headers=named) as answer:
@@ -82,13 +82,13 @@ async def test_the_page_answers_the_questions_of_a_new_operator(
         search = "Object.assign(document.querySelector('#components input'), {value: 'agent-5'})"
         await page.run(f"{search}.dispatchEvent(new Event('input')), 0")
         assert await page.run(f"{shown}.every(e => e.innerText.includes('agent-5'))")
-        # By a click on its head a column sorts the lines.
+        # A click on a column header sorts the lines.
         await page.run("document.querySelector('#components th button').click()")
         names = f"{shown}.map(e => e.cells[0].innerText)"
         assert await page.run(names) == [f"agent-{number}" for number in range(50, 60)]
         await page.run("document.querySelector('#components th button').click()")
         assert (await page.run(names))[0] == "agent-59"
-        # On a phone each is one line, which a touch unfolds.
+        # On a phone each component is one line, which unfolds when touched.
         await page.resize(390, 844)
         await page.until("innerWidth === 390")
         height = f"{shown}[0].getBoundingClientRect().height"
@@ -100,14 +100,14 @@ async def test_the_page_answers_the_questions_of_a_new_operator(
             "[...document.querySelectorAll('#rules tbody tr')].filter(e => !e.hidden).map(e => e.innerText)"
         )
         assert len({*await page.run(rules)}) == len(await page.run(rules)) == 10
-        # No path makes its table wider than the screen.
+        # Long paths do not make a table wider than the screen.
         beyond = (
             "[...document.querySelectorAll('.scroll td')].filter(e => e.getBoundingClientRect().right > 391)"
         )
         assert await page.run(f"{beyond}.map(e => e.innerText)") == []
         assert await page.run("document.documentElement.scrollHeight") < 6000
         await page.resize(1600, 900)
-        # Is the node offline?
+        # The page shows an outage.
         cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
         await page.until("document.getElementById('state').innerText.includes('Offline for')")
         await page.until("document.title.startsWith('Offline')")

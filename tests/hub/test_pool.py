@@ -1,4 +1,4 @@
-"""A node pool of real hubs before a real control plane: the server that each reads from, and failing leaders."""
+"""A node pool of real hubs with a real control plane: the server from which each hub reads, and failing leaders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.polling import eventually
 
 @pytest.fixture(scope="module")
 def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Three hubs of one pool; the first two may lead."""
+    """Prepare three hubs of one pool; the first two may lead."""
     made = Site(real_cloud, tmp_path_factory.mktemp("site"), "harbour", 31)
     made.prepare(1, 2, 3)
     try:
@@ -33,12 +33,12 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def pool(site: Site) -> Site:
-    """The pool with all its hubs, after the third of them began without a cloud and without a copy."""
+    """Run all hubs of the pool, the third after a start without a cloud and without a copy."""
     first, second, third = site.members
     site.lead(first, second)
     for each in (first, second):
         each.hub.start()
-    third.hub.start()  # it learns the rules and its leaders, and no client asks it for more
+    third.hub.start()  # it reads the rules and its leaders, without requests of clients
     eventually(lambda: third.pool()["role"] == "follower", "the third node follows")
     third.hub.stop()
     third.link.refuse()
@@ -48,7 +48,7 @@ def pool(site: Site) -> Site:
 
 @pytest.fixture
 async def settled(pool: Site) -> Site:
-    """The pool with two leaders, which the third node follows."""
+    """Return the pool with two leaders, which the third node follows."""
     await asyncio.to_thread(settle, pool)
     return pool
 
@@ -70,7 +70,7 @@ def settle(pool: Site) -> None:
 # -- following -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(pool: Site) -> None:
+async def test_a_node_without_cloud_and_copies_starts_from_its_leader(pool: Site) -> None:
     follower = pool.members[2]
     name = "from-the-leader"
     await asyncio.to_thread(pool.cloud.admin.post, slices("default"), endpoint_slice(name, "web", "n1"))
@@ -84,7 +84,7 @@ async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(
     assert follower.server(SLICES) in {each.name for each in pool.members[:2]}
 
 
-async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(settled: Site) -> None:
+async def test_a_node_that_was_never_online_starts_from_the_configured_leaders(settled: Site) -> None:
     async def listed_when_inputs_are_known(newcomer: Member) -> dict[str, ApiObject]:
         """Return Services once a new hub has read the inputs of its filters: on busy cores it answers kube-proxy 503
         until then.
@@ -108,7 +108,7 @@ async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(se
     try:
         await asyncio.to_thread(newcomer.hub.start)
         assert "kubernetes" in await listed_when_inputs_are_known(newcomer)
-        # In the encoding that a deputy stores, which the new leader becomes: it lists one source of slices once.
+        # In the encoding that a deputy stores: the new leader was a deputy, and lists one source of slices once.
         protobuf = Encoding.PROTOBUF
         async with watching(newcomer.hub.url, SLICES, component="kube-proxy", encoding=protobuf) as events:
             name = await asyncio.to_thread(one_more, settled.cloud)
@@ -125,7 +125,7 @@ async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(se
         await asyncio.to_thread(newcomer.link.close)
 
 
-async def test_a_follower_reads_shared_resources_alone_from_a_leader(settled: Site) -> None:
+async def test_a_follower_reads_only_shared_resources_from_a_leader(settled: Site) -> None:
     follower = settled.members[2]
     async with followed(settled, settled.members[2]):
         await listed(follower.hub.url, ENDPOINTS, component="kube-proxy", resourceVersion="0")
@@ -206,7 +206,7 @@ def freeze(leader: Member, _pool: Site) -> None:
 
 
 def blind(leader: Member, _pool: Site) -> None:
-    """Cut the leader from the cloud: it serves an old copy."""
+    """Cut the leader off the cloud: it serves an old copy."""
     leader.link.black_hole()
 
 
@@ -215,7 +215,7 @@ def depose(leader: Member, pool: Site) -> None:
 
 
 def deny(leader: Member, pool: Site) -> None:
-    """Make the leader answer 503, because it was deposed. The follower, which has no cloud now, does not know that."""
+    """Make the leader answer 503, as it was deposed. The follower, which has no cloud now, does not know that."""
     pool.members[2].link.black_hole()
     depose(leader, pool)
 
@@ -232,7 +232,7 @@ def outrun(leader: Member, pool: Site) -> None:
 
 
 @pytest.mark.parametrize("fault", [kill, freeze, blind, depose, deny, outrun])
-async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
+async def test_the_failure_of_a_leader_costs_a_follower_no_list_and_no_event(
     settled: Site, fault: Callable[[Member, Site], None]
 ) -> None:
     follower = settled.members[2]

@@ -1,4 +1,4 @@
-"""A pool of real hubs before a control plane that does not know the kind NodePool: the label of a node is its pool."""
+"""A pool of real hubs with a control plane that lacks the kind NodePool: the label of a node names its pool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.polling import eventually
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]) -> Iterator[Site]:
-    """A leader and a follower with a control plane of their own, because the session's may have NodePools."""
+    """Run a leader and a follower with their own control plane, as the session's may have NodePools."""
     folder = tmp_path_factory.mktemp("by-label")
     with RealCloud(folder, cloud_programs) as cloud:
         made = Site(cloud, folder, "canal", 38, has_node_pools=False)
@@ -30,7 +30,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pat
 
 
 async def test_the_nodes_with_the_label_of_a_pool_are_its_members(site: Site) -> None:
-    """A follower reads from the leader while its node has the label, and without it from the cloud."""
+    """A follower reads from the leader while its node has the label, otherwise from the cloud."""
 
     def reads_from(follower: Member) -> str:
         return follower.server(SLICES)

@@ -1,4 +1,4 @@
-"""The peer port of a real leader: its certificate from the cluster, and who is served there and who is not."""
+"""The peer port of a real leader: its certificate from the cluster, and the accepted and refused clients."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.support.polling import eventually
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 LIFE = timedelta(hours=1)
 ALMOST_OVER = LIFE - timedelta(seconds=30)
-"""The age of a certificate that the hub renews before the next half minute is over."""
+"""The age of a certificate that the hub renews within the next half minute."""
 PATIENCE = 30.0
-"""Seconds that an answer, or the next piece of one, may take."""
+"""Seconds that a response, or the next piece of one, may take."""
 
 
 @pytest.fixture(scope="module")
 def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A pool of two nodes. The first leads with a certificate from the cluster that is due soon."""
+    """Run a pool of two nodes. The first leads with a certificate from the cluster that must be renewed soon."""
     made = Site(real_cloud, tmp_path_factory.mktemp("site"), "quay", 32)
     made.prepare(1, 2, given=False)
     leader = made.members[0]
@@ -40,7 +40,7 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
         {"type": "Hostname", "address": leader.name},
     ]
     real_cloud.admin.patch(f"/api/v1/nodes/{leader.name}/status", {"status": {"addresses": addresses}})
-    # Whatever the ConfigMap names, only what pools may share is served.
+    # Only resources that pools may share are served, whatever the ConfigMap names.
     made.lead(leader, scope=f"{SHARED},/v1/secrets,/v1/pods,,x")
     try:
         leader.hub.start()
@@ -53,7 +53,7 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def sign(site: Site, member: Member, age: timedelta) -> None:
-    """Approve and sign the member's request, as the manager and kube-controller-manager do; it began `age` ago."""
+    """Approve and sign the member's request, like the manager and kube-controller-manager; it starts `age` ago."""
     eventually(lambda: pending(site, member), "a certificate is asked for")
     request = pending(site, member)[0]
     assert request["metadata"]["annotations"] == {"edgehub.io/peer": "true"}
@@ -76,7 +76,7 @@ def pending(site: Site, member: Member) -> list[Json]:
 def asking(
     site: Site, credential: Credential | None, path: str, method: str = "GET", headers: Mapping[str, str] = {}
 ) -> Iterator[urllib3.BaseHTTPResponse]:
-    """An answer of the leader's peer port, whose body is not read yet."""
+    """Open a response of the leader's peer port, with an unread body."""
     files = credential.write(site.folder, "asking") if credential is not None else (None, None)
     shown = {name: str(file) for name, file in zip(("cert_file", "key_file"), files, strict=True) if file}
     leader = site.members[0]
@@ -89,7 +89,7 @@ def asking(
             answer.close()
 
 
-def test_the_certificate_is_renewed_without_an_end_of_streams(site: Site) -> None:
+def test_the_certificate_is_renewed_without_ending_streams(site: Site) -> None:
     leader, member = site.members
     stored = leader.hub.state / "pki" / "peer.pem"
     eventually(stored.exists, "the certificate is kept")
@@ -113,7 +113,7 @@ def test_the_certificate_is_renewed_without_an_end_of_streams(site: Site) -> Non
 def test_the_pages_of_a_list_contain_all_its_items(site: Site, query: str) -> None:
     made = site.cloud.admin.post(slices("default"), endpoint_slice(f"paged-{len(query)}", "web"))
     everything = site.cloud.admin.get(SLICES)
-    # Its own version: a list's is the newest of all resources, which no copy of slices need ever reach.
+    # The object's own version: a list's version is the newest of all resources, which a copy of slices may never reach.
     not_older = f"resourceVersion={made['metadata']['resourceVersion']}&resourceVersionMatch=NotOlderThan"
     with asking(site, site.members[1].credential, f"{SLICES}?{not_older}") as answer:
         assert answer.status == 200, answer.data

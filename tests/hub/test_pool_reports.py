@@ -19,12 +19,12 @@ from tests.hub.test_local_pods import (
     CONTROLLERS,
     cloud_has,
     new_pod,
+    patch_status,
     path_of,
     reading,
     see,
     shown,
     status,
-    tell,
     web,
 )
 from tests.support.polling import eventually
@@ -32,7 +32,7 @@ from tests.support.polling import eventually
 
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
-    """Three nodes, none of which leads, before a cloud with the controllers that make endpoints."""
+    """Run three nodes without a leader, with a cloud that has the endpoint controllers."""
     with (
         RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud,
         talking_site(cloud, tmp_path, 41, 3) as made,
@@ -64,8 +64,8 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
         assert no_neighbours(site), "there is a cloud"
         await asyncio.gather(*(node.begin() for node in nodes))
         # A pod restarts on its node, and another one on another node, which is not ready at first.
-        await tell(first, namespace, "web-0", status("10.2.0.0", "10.1.0.0"), encoding)
-        await tell(second, namespace, "web-1", status("10.2.0.1", "10.1.0.1", ready=False), encoding)
+        await patch_status(first, namespace, "web-0", status("10.2.0.0", "10.1.0.0"), encoding)
+        await patch_status(second, namespace, "web-1", status("10.2.0.1", "10.1.0.1", ready=False), encoding)
         after = before | {"web-0": ("10.2.0.0", True), "web-1": ("10.2.0.1", False)}
         for events in clients:
             await see(events, after)
@@ -76,14 +76,14 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
 
         # A silent hub removes nothing, and a restarted hub reports the same.
         await asyncio.to_thread(first.hub.kill)
-        await tell(second, namespace, "web-1", status("10.2.0.1"), encoding)
+        await patch_status(second, namespace, "web-1", status("10.2.0.1"), encoding)
         after["web-1"] = ("10.2.0.1", True)
         for events in clients[1:]:
             await see(events, after)
         await asyncio.to_thread(first.hub.start)
         again = await stack.enter_async_context(reading(first, namespace, encoding))
         await see(again, after)
-        await tell(first, namespace, "web-0", status("10.2.1.0", "10.2.0.0"), encoding)
+        await patch_status(first, namespace, "web-0", status("10.2.1.0", "10.2.0.0"), encoding)
         after["web-0"] = ("10.2.1.0", True)
         clients[0] = again
         for events in clients:
@@ -97,7 +97,7 @@ async def test_endpoints_of_a_site_follow_its_kubelets_through_an_outage(site: S
             admin.wait_for, slices(namespace), name, partial(cloud_has, after), timeout=STARTED
         )
         # A later report of a kubelet arrives with all earlier ones.
-        await tell(second, namespace, "web-1", status("10.3.0.1", "10.2.0.1"), encoding)
+        await patch_status(second, namespace, "web-1", status("10.3.0.1", "10.2.0.1"), encoding)
         last = after | {"web-1": ("10.3.0.1", True)}
         for events, mark in zip(clients, marks, strict=True):
             await see(events, last)

@@ -1,7 +1,5 @@
-"""A pool with hubs of both kinds: a hub of ours follows a YurtHub, and a YurtHub follows a hub of ours.
-
-Both read plain lists and watches. Where the YurtHub that leads serves none, the follower reads from the cloud.
-"""
+"""A pool with hubs of both kinds: our hub follows a YurtHub, and a YurtHub follows our hub. Both use plain lists and
+watches. Where the leading YurtHub serves no copy, the follower reads from the cloud."""
 
 from __future__ import annotations
 
@@ -33,18 +31,18 @@ from tests.support.accepting import end_server
 from tests.support.polling import eventually
 
 GRACE = 0.1
-"""Seconds that open watches are given at the end; 0 would mean any time."""
+"""Seconds that open watches get at the end; 0 would mean unlimited."""
 
 
 class YurtHub:
-    """Serves from a real kube-apiserver, as a YurtHub with a cloud does from its copy. `running` opens its port."""
+    """Serve from a real kube-apiserver, like a YurtHub with a cloud from its copy. `running` opens its port."""
 
     def __init__(self, cloud: RealCloud, folder: Path, serving: Credential) -> None:
-        """`serving` is the certificate of its port, for whatever names."""
+        """`serving` is the certificate of its port, for any names."""
         self.has_cloud = True
         """If False, it answers only lists and watches, as in an outage."""
         self.is_initializing = False
-        """Whether it has no copy yet."""
+        """True if it has no copy yet."""
         self.codings: list[str] = []
         """The content codings that watches requested. It supports none."""
         self._cloud = cloud
@@ -99,7 +97,7 @@ class YurtHub:
                 status=found.status, headers={"Content-Type": found.headers["Content-Type"]}
             )
             await answer.prepare(request)
-            # A reader may hang up.
+            # A reader may disconnect.
             with contextlib.suppress(aiohttp.ClientConnectionResetError):
                 async for piece in found.content.iter_any():
                     await answer.write(piece)
@@ -115,7 +113,7 @@ type Serving = Callable[[Authority], Credential]
 
 
 class Scene:
-    """A follower of ours with a client, and the YurtHub that leads its pool."""
+    """Our follower with a client, and the YurtHub that leads its pool."""
 
     def __init__(self, follower: Member, leader: YurtHub, events: Events, make: Callable[[], str]) -> None:
         self.follower, self.leader = follower, leader
@@ -123,7 +121,8 @@ class Scene:
         self._lists = follower.lists(SLICES)
 
     async def goes_on_at(self, server: str) -> None:
-        """The follower reads from a server, lists nothing again, and its client loses no event and gets none twice."""
+        """Check that the follower reads from a server, lists nothing again, and its client loses no event and gets none
+        twice."""
         await asyncio.to_thread(
             eventually, lambda: self.follower.server(SLICES) == server, f"slices come from {server}"
         )
@@ -139,7 +138,7 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A pool of two nodes. On the second one a YurtHub runs, in the place of the hub of ours."""
+    """Run a pool of two nodes. On the second one a YurtHub runs instead of our hub."""
     made = Site(real_cloud, tmp_path_factory.mktemp("site"), "lock", 37)
     made.prepare(1, 9)
     try:
@@ -151,7 +150,7 @@ def site(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @asynccontextmanager
 async def led(site: Site, serving: Serving, *, is_initializing: bool = False) -> AsyncIterator[Scene]:
-    """The pool's ConfigMap names the YurtHub, whose port has a certificate, from the beginning of the block on."""
+    """Name the YurtHub, whose port has a certificate, in the pool's ConfigMap during this block."""
     follower = site.members[0]
     leader = YurtHub(site.cloud, site.folder, serving(site.cloud.authority))
     leader.is_initializing = is_initializing
@@ -163,19 +162,19 @@ async def led(site: Site, serving: Serving, *, is_initializing: bool = False) ->
         try:
             yield scene
         finally:
-            # What a hub knows of a leader's failures ends with the leader's name.
+            # A hub drops a leader's failures when the ConfigMap no longer names it.
             await asyncio.to_thread(site.configure, {"leaders": ""})
 
 
 def right(authority: Authority) -> Credential:
-    """The certificate that a cluster signs for the port of a YurtHub: its node's name, and its addresses."""
+    """Return the certificate that a cluster signs for a YurtHub's port: with its node's name and addresses."""
     return authority.issue_server(
         f"system:node:{LEADER}", ["10.96.0.1", ADDRESS, "kubernetes"], [NODES_GROUP]
     )
 
 
-async def test_a_follower_reads_from_a_yurthub_that_leads_and_without_it_from_the_cloud(site: Site) -> None:
-    """The follower asks for differences, of which the YurtHub knows nothing."""
+async def test_a_follower_reads_from_a_leading_yurthub_or_else_from_the_cloud(site: Site) -> None:
+    """The follower requests differences, which the YurtHub does not support."""
     async with led(site, right) as scene:
         await scene.goes_on_at(LEADER)
         assert scene.leader.codings
@@ -193,7 +192,7 @@ async def test_a_yurthub_without_a_copy_is_left_until_it_has_one(site: Site) -> 
 
 
 async def test_a_yurthub_without_a_cloud_is_the_last_choice(site: Site) -> None:
-    """The YurtHub serves its copy, and a follower reads that while it has no cloud itself."""
+    """The YurtHub serves its copy, which a follower reads only while it has no cloud itself."""
     async with led(site, right) as scene:
         await scene.goes_on_at(LEADER)
         scene.leader.has_cloud = False
@@ -212,7 +211,7 @@ _numbers = itertools.count(1)
 
 
 def make(site: Site, path: str) -> Json:
-    """Make one more slice or Service."""
+    """Create one more slice or Service."""
     name = f"lock-{next(_numbers)}"
     if path == SLICES:
         return site.cloud.admin.post(slices("default"), endpoint_slice(name, "web", "n1"))
@@ -222,7 +221,7 @@ def make(site: Site, path: str) -> Json:
 
 @pytest.fixture
 def leader(site: Site) -> Iterator[tuple[str, int]]:
-    """The address of the peer port of a hub of ours, which leads."""
+    """Return the address of the peer port of our leading hub."""
     member = site.members[0]
     site.lead(member)
     eventually(lambda: leads(member), "the hub leads")
@@ -242,10 +241,10 @@ async def yurthub_at(
 @pytest.mark.parametrize("path", [SERVICES, SLICES])
 @pytest.mark.parametrize("accept", [ACCEPT, "application/vnd.kubernetes.protobuf,application/json"])
 @pytest.mark.parametrize("query", [LIST, "resourceVersion=0"])
-async def test_a_yurthub_lists_and_watches_at_a_hub_that_leads(
+async def test_a_yurthub_lists_and_watches_at_a_leading_hub(
     site: Site, leader: tuple[str, int], path: str, accept: str, query: str
 ) -> None:
-    """Whatever it accepts, list and watch hold each object once."""
+    """For any Accept header, list and watch contain each object once."""
     await asyncio.to_thread(make, site, path)
     async with yurthub_at(site, leader, path, accept) as follower:
         version, names = await follower.list_names(query)
@@ -261,7 +260,7 @@ async def test_a_yurthub_lists_and_watches_at_a_hub_that_leads(
 async def test_a_yurthub_resumes_at_the_cloud_after_its_leader_ended(
     site: Site, leader: tuple[str, int]
 ) -> None:
-    """When a hub is leader no longer, its watches end, each with a bookmark."""
+    """When a hub stops leading, its watches end, each with a bookmark."""
     async with yurthub_at(site, leader, SLICES) as follower:
         version, _ = await follower.list_names(LIST)
         watch = await follower.watch(version)

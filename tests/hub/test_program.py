@@ -1,4 +1,4 @@
-"""The program as an operator starts it: its log, its one-line refusals, and a file that changes."""
+"""The program as an operator starts it: its log, its one-line refusals, and a changed script file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.hub.support.process import ROOT, Hub, ProcessFailedError, started
 MITMDUMP = Path(sys.executable).with_name("mitmdump")
 
 
-async def test_the_log_has_the_begin_and_end_of_an_outage(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_log_has_the_start_and_end_of_an_outage(tmp_path: Path, cloud: ScriptableCloud) -> None:
     host, _, port = cloud.url.removeprefix("http://").partition(":")
     with Link(host, int(port)) as link:
         hub = Hub(tmp_path, f"http://{link.host}:{link.port}", flags=("--pool", "harbour"))
@@ -70,7 +70,7 @@ async def test_a_hub_whose_start_failed_is_ended_by_the_test(
     assert not hub.is_running
 
 
-async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_the_log_can_be_json_lines_at_a_level(tmp_path: Path, cloud: ScriptableCloud) -> None:
     hub = Hub(tmp_path, cloud.url, flags=("--log-format", "json"))
     await asyncio.to_thread(hub.start)
     process = hub.process
@@ -85,8 +85,8 @@ async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) ->
     assert process.lines == []
 
 
-async def test_the_listed_file_may_change_under_a_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    """With `mitmdump -s` mitmproxy watches the file; an upgrade in place replaces it."""
+async def test_a_changed_script_file_is_not_reloaded(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """`mitmdump -s` makes mitmproxy watch the file; an upgrade in place replaces it."""
 
     def replaced_under_mitmdump(folder: Path, server: str) -> None:
         for name in ("addons", "kube"):
@@ -107,7 +107,7 @@ async def test_the_listed_file_may_change_under_a_hub(tmp_path: Path, cloud: Scr
         try:
             process.wait_for_line("ready", 30)
             hub.write_text("raise RuntimeError('half an upgrade')\n")
-            time.sleep(2.5)  # mitmproxy looks once a second
+            time.sleep(2.5)  # mitmproxy checks the file once a second
             for url in (f"http://{LOOPBACK}:{admin}/healthz", f"http://{LOOPBACK}:{plain}/version"):
                 assert urllib3.request("GET", url, timeout=5, retries=False).status == 200, url
             assert sum("Loading script" in line for line in process.lines) == 1
@@ -119,7 +119,7 @@ async def test_the_listed_file_may_change_under_a_hub(tmp_path: Path, cloud: Scr
 
 
 def test_a_hub_whose_exec_plugin_fails_does_not_start(tmp_path: Path) -> None:
-    """Even without the cloud, which the plugin may need, because its credentials are only in memory."""
+    """This holds even without the cloud, which the plugin may need, as its credentials are only in memory."""
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1")
     document = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = {"exec": {"apiVersion": API_VERSIONS[0], "command": "false"}}
@@ -149,8 +149,8 @@ def test_an_unknown_flag_of_an_interface_is_named_without_advice_about_the_hubs_
 
 
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
-def test_parts_that_cannot_be_made_leave_no_open_proxy(tmp_path: Path, program: str) -> None:
-    """If a script fails, mitmproxy runs on, and serves any client of its own port."""
+def test_a_failure_to_build_the_parts_leaves_no_open_proxy(tmp_path: Path, program: str) -> None:
+    """If a script fails, mitmproxy continues, and serves any client on its own port."""
     script, port = tmp_path / "hub.py", free_port()
     source = (ROOT / "addons" / "hub.py").read_text()
     script.write_text(

@@ -27,7 +27,7 @@ SERVER = "https://cloud.example:6443"
 
 
 def proxied(kubeconfig: Path, proxy_url: str, name: str) -> Path:
-    """A copy of a kubeconfig whose cluster is reached through a proxy; `name` is in the server's certificate."""
+    """Copy a kubeconfig whose cluster is reached through a proxy; `name` is in the server's certificate."""
     document = yaml.safe_load(kubeconfig.read_text())
     cluster = document["clusters"][0]["cluster"]
     cluster |= {"tls-server-name": name} | ({"proxy-url": proxy_url} if proxy_url else {})
@@ -44,7 +44,7 @@ def kubeconfig_of(authority: Authority, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("by", ["kubeconfig", "environment", "https"])
-async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by: str) -> None:
+async def test_all_connections_to_the_cloud_use_the_proxy(tmp_path: Path, by: str) -> None:
     authority = Authority()
     kubeconfig = kubeconfig_of(authority, tmp_path)
     (tmp_path / "ca.pem").write_bytes(authority.certificate)

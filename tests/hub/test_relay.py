@@ -1,4 +1,4 @@
-"""A relay in the cloud: every node reads shared resources from it as differences, and without it from the cloud."""
+"""A relay in the cloud: every node reads shared resources from it as differences, and from the cloud if it fails."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NODE = "edge-relayed"
 
 @dataclass(slots=True)
 class Scene:
-    """A relay, and a hub of a node without a pool that reads from it."""
+    """A relay, and the hub of a node without a pool that reads from it."""
 
     cloud: RealCloud
     relay: Hub
@@ -38,14 +38,14 @@ class Scene:
     name: str
 
     def server(self) -> str:
-        """The server from which the hub reads slices."""
+        """Return the server from which the hub reads slices."""
         return next((each["server"] for each in self.edge.sources() if each["path"] == SLICES), "")
 
     def lists(self) -> int:
         return sum(int(each["lists"]) for each in self.edge.sources() if each["path"] == SLICES)
 
     def ask(self, credential: Credential | None, folder: Path, path: str = SLICES, **query: str) -> int:
-        """The status of a request to the relay, with a client certificate or none."""
+        """Return the status of a request to the relay, with a client certificate or none."""
         files = credential.write(folder, "caller") if credential is not None else (None, None)
         names = {name: str(file) for name, file in zip(("cert_file", "key_file"), files, strict=True) if file}
         with urllib3.PoolManager(ca_certs=str(self.cloud.authority_file), retries=False, **names) as http:  # type: ignore[arg-type]  # urllib3 takes any pool's keywords
@@ -55,7 +55,9 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("relay")
-    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's own listener gets the peer port's number
+    reserved = (
+        ReservedPort()
+    )  # reserved on 127.0.0.1 too, so that no other listener of the hub gets the peer port's number
     port = reserved.number
     authority = real_cloud.authority
     certificate, key = authority.issue_server("relay", [ADDRESS]).write(folder, "relay")
@@ -84,14 +86,14 @@ def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 async def running(scene: Scene) -> AsyncIterator[Scene]:
-    """The scene with its relay, which takes calls."""
+    """Return the scene with its relay accepting requests."""
     yield scene
     if not scene.relay.is_running:
         await asyncio.to_thread(scene.relay.start)
 
 
 async def test_a_hub_reads_from_the_relay_and_from_the_cloud_without_it(running: Scene) -> None:
-    """Nothing is listed again, and no event is lost or comes twice."""
+    """Nothing is listed again, and no event is lost or repeated."""
     scene, make = running, running.cloud.admin
     async with watching(scene.edge.url, SLICES, component="kube-proxy") as watch:
         await asyncio.to_thread(make.post, slices("default"), endpoint_slice("relayed-1", "web"))
@@ -118,7 +120,7 @@ async def test_a_hub_reads_from_the_relay_and_from_the_cloud_without_it(running:
 async def test_a_pod_reads_from_a_relay_with_the_permissions_of_its_token(
     running: Scene, namespace: str
 ) -> None:
-    """The node itself may not read it at the cloud: the relay alone does."""
+    """The node itself may not read it at the cloud; only the relay may."""
     scene, policies = running, "/apis/networking.k8s.io/v1/networkpolicies"
     readers = [rule("networking.k8s.io", "networkpolicies", "list watch")]
     granted = rights("policies", readers, account(namespace, "plugin"))
@@ -143,7 +145,7 @@ async def test_a_pod_reads_from_a_relay_with_the_permissions_of_its_token(
     )
     try:
         async with asyncio.timeout(PATIENCE):
-            while await read("plugin") != 200:  # the rules are not there yet
+            while await read("plugin") != 200:  # the rules are not known yet
                 pass
         await asyncio.to_thread(eventually, serves, "the hub reads it from the relay")
         assert (await read("plugin"), await read("stranger")) == (200, 403)

@@ -1,4 +1,4 @@
-"""A running hub relays a write by the steps of the architecture page."""
+"""A running hub relays a write by the steps on the architecture page."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.repository.support.tree import ROOT
 
 async def test_a_relayed_write_takes_the_documented_steps(cloud: ScriptableCloud, tmp_path: Path) -> None:
     def functions(step: str) -> list[str]:
-        """The functions that a step names, classes left out."""
+        """Return the functions that a step names, without classes."""
         return [
             name for name in re.findall(r"`(addons(?:\.\w+)+)`", step) if name.rpartition(".")[2].islower()
         ]
 
     def steps(text: str) -> list[str]:
-        """The numbered steps of a text."""
+        """Return the numbered steps of a text."""
         return re.findall(r"^\d\. (.*?)(?=^\d\. |^$|\Z)", text, re.MULTILINE | re.DOTALL)
 
     page = (ROOT / "docs" / "architecture.md").read_text()
     section = page.partition("## One relayed write")[2].partition("\n## ")[0]
     there, back = (steps(part) for part in section.split("The answer:"))
-    # Steps of either way.
+    # Steps that are alternatives.
     most = 8
     assert 0 < len(there) <= most
     assert 0 < len(back) <= most

@@ -1,8 +1,6 @@
-"""A cluster that was replaced without the node's notice: same address, same certificates, and higher versions.
-
-A copy of the previous cluster looks like an older state of the new one. Once one source has detected another history,
-the hub shows nothing of the previous cluster.
-"""
+"""A cluster that was replaced without the node's notice: same address, same certificates, and higher versions. A copy
+of the previous cluster looks like an older state of the new one. Once one source has detected another history, the hub
+serves nothing of the previous cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from tests.hub.support.streams import WAIT
 
 MAPS = "/api/v1/configmaps"
 SERVICES = "/api/v1/services"
-"""The source that detects another cluster at once, by an object that every cluster has from its beginning."""
+"""The source that detects another cluster at once, by an object that every cluster has from its start."""
 READERS = {
     SERVICES: "kube-proxy",
     "/apis/discovery.k8s.io/v1/endpointslices": "kube-proxy",
@@ -32,7 +30,7 @@ READERS = {
     "/api/v1/namespaces/shop/configmaps": "flanneld",
     "/api/v1/namespaces": "coredns",
 }
-"""Lists and their readers: by views, from copies and from cached answers."""
+"""Lists and their readers: from views, copies and cached responses."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +42,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pa
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("is_new", [False, True], ids=["versions from below", "all versions above"])
 @pytest.mark.parametrize("then", ["the link stays", "an outage", "kill -9 and an outage"])
-async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved_another(
+async def test_nothing_of_the_former_cluster_is_served_once_one_source_detects_another(
     cloud: RealCloud, tmp_path: Path, then: str, is_new: bool
 ) -> None:
     class Readers:
@@ -55,7 +53,7 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
             self.is_proved = False
 
         async def see(self, path: str) -> str:
-            """Return `former` or `new`, depending on the cluster that a list shows; "" if it shows nothing."""
+            """Return `former` or `new`, depending on the cluster of a list's objects; "" if it has none."""
             answer = await self._outage.ask(f"{path}?resourceVersion=0", PROTOBUF, READERS[path])
             found = {name for name in ("former", "new") if f"of-the-{name}".encode() in answer.body}
             assert len(found) < 2, f"{path} shows both"
@@ -68,7 +66,7 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
             return {await self.see(path) for path in READERS}
 
     def fill(cloud: RealCloud, name: str, node: str) -> None:
-        """Make objects of a name, and let the node read them."""
+        """Create objects with a name, and let the node read them."""
         verbs = [rule("", "configmaps namespaces", "get list watch")]
         cloud.apply(HUB_RBAC)
         cloud.apply(rights("reader", verbs, user(f"system:node:{node}")))
@@ -99,13 +97,15 @@ async def test_nothing_of_the_former_cluster_is_shown_once_one_source_has_proved
             while not readers.is_proved:
                 await readers.see(SERVICES)
             if "kill" in then:
-                # The disk has the doubts before what has been learned since.
+                # The disk marks copies as unverified before it gets later data.
                 await asyncio.to_thread(hub.wait_until_stored, "of-the-new", 1)
                 await asyncio.to_thread(hub.kill)
             if "outage" in then:
                 link.refuse()
             if "kill" in then:
-                await asyncio.to_thread(hub.start, ready=False)  # rules of a doubted history are no rules
+                await asyncio.to_thread(
+                    hub.start, ready=False
+                )  # rules from an unverified history are not used
             for _ in range(3):
                 await readers.see_all()
                 assert (await outage.ask(one)).status != 200

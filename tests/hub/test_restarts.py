@@ -1,4 +1,4 @@
-"""A hub that starts again on the real control plane: offline it answers from disk, online it hardly asks."""
+"""A hub that restarts on the real control plane: offline it serves from disk, online it reads almost nothing again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_services(cloud: RealCloud, namespace: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
-async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
+async def test_a_hub_restarted_offline_serves_lists_and_watches_from_disk(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, crash: bool
 ) -> None:
     hub, link = linked
@@ -30,7 +30,7 @@ async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
     await asyncio.to_thread(make_services, real_cloud, namespace, 3)
     async with started(hub):
         before = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
-        # The disk is written behind the client's back, and a crash takes what was not written yet.
+        # The disk is written asynchronously, and a crash loses unwritten data.
         await asyncio.to_thread(hub.wait_until_stored, namespace, 3)
         await asyncio.to_thread(hub.kill if crash else hub.stop)
         link.refuse()
@@ -64,7 +64,7 @@ async def test_a_hub_restarted_online_resumes_from_its_version(
     services = "/api/v1/services"
 
     async def copy() -> None:
-        """Start, and return when a client has its list."""
+        """Start the hub; return when a client has its list."""
         await asyncio.to_thread(hub.start)
         got = await listed(hub.url, services, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
         assert {"s0", "s299"} <= got.keys()
@@ -76,11 +76,11 @@ async def test_a_hub_restarted_online_resumes_from_its_version(
         mark = real_cloud.audit_mark()
         await asyncio.to_thread(real_cloud.admin.delete, f"/api/v1/namespaces/{namespace}/services/s7")
         await copy()
-        own = f"/api/v1/namespaces/{namespace}/services"  # other tests have services of these names
+        own = f"/api/v1/namespaces/{namespace}/services"  # other tests create services with these names
         async with watching(
             hub.url, own, component="kube-proxy", resourceVersion="0", encoding=PROTOBUF
         ) as events:
-            # On busy cores the copy may have been shown before the cloud sent the deletion.
+            # On busy cores the copy may be served before the cloud sends the deletion.
             await events.until(lambda seen: len({each.name for each in seen}) >= 299)
             if any(each.name == "s7" for each in events.seen):
                 await events.first("DELETED", "s7")
@@ -90,7 +90,7 @@ async def test_a_hub_restarted_online_resumes_from_its_version(
             if event.user == f"system:node:{hub.node}" and event.stage == "RequestReceived"
         ]
         lists = [event.uri for event in asked if event.verb == "list"]
-        # One object and a number tell that the cloud was not restored meanwhile: neither the objects nor their names.
+        # One object and a count verify the history: neither objects nor names are listed.
         of_services = [uri for uri in lists if uri.startswith(services)]
         assert all(uri.endswith("limit=1") for uri in of_services), lists
         assert len(of_services) <= 2

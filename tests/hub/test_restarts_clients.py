@@ -1,4 +1,4 @@
-"""Sixteen clients of a hub that crashes and starts again on the real control plane: each resumes from its version."""
+"""Sixteen clients of a hub that crashes and restarts on the real control plane: each resumes from its version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SERVICES, SLICES = "services", "endpointslices"
 async def test_each_client_resumes_after_a_crash(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, is_written: bool, is_cut: bool
 ) -> None:
-    """Clients get nothing twice, except that those of filtered views get the events that were not yet on the disk."""
+    """Clients get nothing twice, except that those of filtered views get events again that were not yet on disk."""
 
     @dataclass(frozen=True)
     class Client:
@@ -67,7 +67,7 @@ async def test_each_client_resumes_after_a_crash(
     here = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
 
     def made(cloud: RealCloud, namespace: str, name: str, node: str) -> None:
-        """Create a Service that each client sees, its slice, one that filters hide, and one that selectors exclude."""
+        """Create a Service that each client gets, its slice, one that filters hide, and one that selectors exclude."""
         admin = cloud.admin
         hidden: Json = service(f"{name}-lb")
         hidden["spec"]["type"] = "LoadBalancer"

@@ -1,4 +1,4 @@
-"""A node comes back from an outage in which the real node lifecycle controller called it and its pods not ready."""
+"""A node returns from an outage in which the real node lifecycle controller marked it and its pods as not ready."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.hub.test_local_pods import (
     CONTROLLERS,
     STRATEGIC,
     new_pod,
+    patch_status,
     path_of,
     reading,
     see,
     shown,
     status,
-    tell,
     web,
 )
 from tests.support.background import beside
@@ -34,9 +34,9 @@ from tests.support.background import beside
 NODES = "/api/v1/nodes"
 ALL = [*CONTROLLERS, "node-lifecycle-controller"]
 FLAGS = ["--node-monitor-grace-period=6s", "--node-monitor-period=500ms"]
-"""Instead of 50 s and 5 s."""
+"""Flags of kube-controller-manager: shorter times than 50 s and 5 s."""
 SATELLITE = 0.3
-"""Seconds in each direction."""
+"""Seconds of delay in each direction."""
 REPORTED = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as kubelet says"}
 PODS = ("web-0", "web-1")
 
@@ -48,13 +48,11 @@ def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[Real
 
 
 @pytest.mark.parametrize("delay", [0.0, SATELLITE])
-async def test_a_node_is_ready_at_once_after_an_outage_and_its_clients_see_no_unready_pods(
+async def test_after_an_outage_the_node_is_ready_at_once_and_no_pod_appears_unready(
     site: tuple[RealCloud, Outage], delay: float
 ) -> None:
-    """This kubelet renews its Lease, and reports its status only once.
-
-    In the outage it reports another address of one pod, and nothing of the other one.
-    """
+    """This kubelet renews its Lease, and reports its status only once. In the outage it reports a new address for one
+    pod, and nothing for the other one."""
     cloud, outage = site
     admin = cloud.admin
 
@@ -94,10 +92,10 @@ async def _through_an_outage(cloud: RealCloud, outage: Outage, delay: float) -> 
         await see(events, before)
         slice_name = events["kube-proxy"].seen[-1].name
         await outage.begin()
-        # Without its conditions: kubelet sends those that differ for it.
+        # Without conditions: kubelet sends only those that it considers changed.
         moved = status("10.2.0.1", "10.1.0.1")
         del moved["status"]["conditions"]
-        await tell(outage, "default", "web-0", moved, encoding)
+        await patch_status(outage, "default", "web-0", moved, encoding)
         await see(events, during)
         await sees(slices("default"), slice_name, is_unready)
         marks = {name: len(each.seen) for name, each in events.items()}
@@ -114,8 +112,8 @@ async def _through_an_outage(cloud: RealCloud, outage: Outage, delay: float) -> 
         )
         contradiction = {"status": {"conditions": status("")["status"]["conditions"]}}
         for name in PODS:
-            await tell(outage, "default", name, contradiction, encoding)
-        await tell(outage, "default", "web-1", status("10.3.0.2", "10.1.0.2"), encoding)
+            await patch_status(outage, "default", name, contradiction, encoding)
+        await patch_status(outage, "default", "web-1", status("10.3.0.2", "10.1.0.2"), encoding)
         last = during | {"web-1": ("10.3.0.2", True)}
         await see(events, last)
         for name in ("kube-proxy", "coredns"):

@@ -1,4 +1,4 @@
-"""`edgehub upgrade` with a failing program: the previous one is restored, without a person and without a cloud."""
+"""`edgehub upgrade` with a failing program: the previous one is restored, without a user and without a cloud."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.real]
 
 @pytest.fixture
 def installed(machine: Machine) -> Machine:
-    """A node behind its hub."""
+    """Return a node with its hub."""
     services = ("--systemctl", str(machine.systemctl), "--timeout", str(LIMIT))
     done = edgehub(machine, "install", *services, hub=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -33,7 +33,7 @@ def installed(machine: Machine) -> Machine:
 
 
 def made(folder: Path, name: str, text: str) -> str:
-    """A program of this text."""
+    """Return a program with this text."""
     program = folder / name
     program.write_text(text.format(program=Path(sys.executable).with_name("edgehub")))
     program.chmod(0o755)
@@ -48,7 +48,7 @@ def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
     def renew(machine: Machine) -> bool:
-        """Renew the node's Lease as kubelet does; the hollow one has a name of its own, and the hub relays it."""
+        """Renew the node's Lease like kubelet; the hub relays it, as the hollow kubelet has another User-Agent."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{machine.node}"
         with urllib3.PoolManager(headers={"User-Agent": "kubelet/v1"}, retries=False) as http:
             lease = http.request("GET", machine.url + path)

@@ -1,4 +1,4 @@
-"""The node's certificate is renewed under load, before a cloud that takes none that has ended."""
+"""The node's certificate is renewed under load, with a cloud that refuses expired ones."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
 
 SHORT = timedelta(seconds=30)
-"""The life of the certificate that ends under load; a busy machine may take half of it to replace the certificate."""
+"""The validity of the certificate that expires under load; a busy machine may take half of it to replace the
+certificate."""
 KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
 
 
 class NodeFiles:
-    """A kubeconfig as from kubeadm, with a link to the file with the current certificate and key."""
+    """A kubeconfig like kubeadm's, with a link to the file with the current certificate and key."""
 
     def __init__(self, folder: Path, cloud: RealCloud) -> None:
         self._folder = folder
@@ -44,7 +45,7 @@ class NodeFiles:
         self.kubeconfig.write_text(yaml.safe_dump(document))
 
     def rotate(self, issued: Credential) -> None:
-        """Renew the certificate as kubelet does: write a file of a new name, and swap the link to it."""
+        """Renew the certificate like kubelet: write a file with a new name, and point the link at it."""
         self._count += 1
         file, link = self._folder / f"kubelet-client-{self._count}.pem", self._folder / "new"
         file.write_bytes(issued.certificate + issued.key)
@@ -52,7 +53,7 @@ class NodeFiles:
         os.replace(link, self.current)
 
     def tear(self, issued: Credential, former: Credential) -> None:
-        """A certificate whose key is not there yet."""
+        """Write a certificate without its key."""
         self.rotate(Credential(issued.certificate, former.key))
 
 
@@ -86,7 +87,7 @@ async def test_a_certificate_is_renewed_under_load(
         await load.answers(20)
         assert hub.metric(expiry, use="client") > SHORT.total_seconds(), "the former is in use"
         files.rotate(short)
-        # These connections never show another certificate than the short one.
+        # These connections always present the short-lived certificate.
         loading.append(asyncio.create_task(load.run()))
         async with watching(hub.url, services, component="kubectl") as events:
             await load.answers(40)
@@ -106,10 +107,10 @@ async def test_a_certificate_is_renewed_under_load(
         await asyncio.gather(*loading, return_exceptions=True)
 
 
-async def test_an_identity_that_has_ended_is_no_cloud(
+async def test_an_expired_identity_counts_as_an_outage(
     hub: Hub, real_cloud: RealCloud, files: NodeFiles, namespace: str
 ) -> None:
-    """Every answer was 401, also for objects with a copy on the node, and /readyz was 200."""
+    """Every response was once 401, also for objects with a copy on the node, while /readyz was 200."""
     services, node = f"/api/v1/namespaces/{namespace}/services?resourceVersion=0", f"/api/v1/nodes/{hub.node}"
     headers = {"User-Agent": "kubelet/v1"}
     async with aiohttp.ClientSession(hub.url, headers=headers) as session:

@@ -1,4 +1,4 @@
-"""Rules that change under open watches, rules of which the hub can read only a part, and rules that it cannot get."""
+"""Rules that change during open watches, rules with invalid entries, and rules that the hub cannot read."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
     hub: Hub, real_cloud: RealCloud, web: str
 ) -> None:
     def showing(name: str, *nodes: str) -> Callable[[list[Seen]], bool]:
-        """Whether the last event of a slice has these nodes."""
+        """Return True if the last event of a slice has these nodes."""
 
         def shows(seen: list[Seen]) -> bool:
             about = [each for each in seen if each.name == name]
@@ -120,12 +120,12 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
         ) as viewed,
     ):
         await relayed.first("ADDED", "web-1")
-        # The hub may learn only now that the previous test's rules were deleted.
+        # The hub may be notified only now that the previous test's rules were deleted.
         await viewed.until(showing("web-1", hub.node, "elsewhere"))
         rule = "flanneld/endpointslices#list;watch,ingress/endpointslices"
         await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
         await viewed.until(showing("web-1", hub.node))
-        # This watch was relayed. The hub ends it, so that its client comes back to a filtered one.
+        # The hub ends this relayed watch, so that its client opens a filtered one.
         await relayed.until(lambda _: relayed.ended)
         await asyncio.to_thread(set_rules, real_cloud)
         await viewed.until(showing("web-1", hub.node, "elsewhere"))
@@ -133,10 +133,10 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
         assert set(later) == {"MODIFIED"}
 
 
-async def test_a_relayed_watch_that_an_edit_ends_ends_as_the_clouds_do(
+async def test_a_relayed_watch_ended_by_an_edit_ends_like_the_clouds_watches(
     hub: Hub, real_cloud: RealCloud, web: str
 ) -> None:
-    """The client saw a broken connection: the last chunk, and the end of the stream, were missing."""
+    """The client once got a broken connection: the last chunk, and the end of the stream, were missing."""
     await asyncio.to_thread(set_rules, real_cloud)
     target = f"{slices(web)}?watch=true&resourceVersion=0"
     token = await asyncio.to_thread(real_cloud.token, web, "default")

@@ -23,7 +23,7 @@ def outages(hub: Hub) -> list[str]:
 
 @pytest.mark.parametrize("delay", [0.3, 1.0, 1.5])
 async def test_a_hub_starts_over_any_link(linked: tuple[Hub, Link], delay: float) -> None:
-    """At 0.3 s each way the hub reported an outage, and at more it was never ready."""
+    """At 0.3 s each way the hub once reported an outage, and with more delay it was never ready."""
     hub, link = linked
     link.carry(delay=delay, jitter=delay / 10)
     await asyncio.to_thread(hub.start)
@@ -40,7 +40,7 @@ spec: {ports: [{port: 80}]}
 
 @pytest.mark.since(36, "kubemark's kube-proxy of 1.33 ends with a fault of its own at the first Node")
 @pytest.mark.timeout(400)
-def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
+def test_components_start_over_a_satellite_link_and_survive_its_degradation(
     linked: tuple[Hub, Link],
     real_cloud: RealCloud,
     cloud_programs: dict[str, Path],
@@ -50,7 +50,7 @@ def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
     leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
     def renewed(cloud: RealCloud, node: str) -> str:
-        """When the node's lease was last renewed in the cloud."""
+        """Return when the node's lease was last renewed in the cloud."""
         return str(cloud.admin.get(f"{leases}/{node}")["spec"]["renewTime"])
 
     hub, link = linked
@@ -63,7 +63,7 @@ def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
     operator = write_kubeconfig(
         tmp_path / "operator.kubeconfig", hub.tls_url, authority=hub.authority.read_bytes(), token=token
     )
-    # Seconds that a kubelet may take to become Ready on a satellite: each of its steps is some round trips.
+    # Seconds that a kubelet may take to become Ready on a satellite link: each of its steps takes several round trips.
     long = 120.0
     with (
         HollowKubelet(hub.node, kubeconfig, tmp_path, cloud_programs) as kubelet,

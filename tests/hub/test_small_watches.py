@@ -1,4 +1,5 @@
-"""Requests of a quiet node on the real control plane: watches of few objects without bookmarks, statuses sent once."""
+"""Requests of a quiet node on the real control plane: watches of few objects without bookmarks, and statuses sent
+once."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def own_cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealC
         yield cloud
 
 
-async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_apiserver(
+async def test_a_small_watch_has_one_bookmark_and_resumes_after_a_server_restart(
     own_cloud: RealCloud, tmp_path: Path
 ) -> None:
     drivers = "/apis/storage.k8s.io/v1/csidrivers"
@@ -40,7 +41,7 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
     node = "edge-small"
 
     def asked(cloud: RealCloud, mark: int, verb: str) -> list[AuditEvent]:
-        """The hub's requests for the kind since a mark."""
+        """Return the hub's requests for the kind since a mark."""
         return [
             event
             for event in cloud.audit(mark)
@@ -56,7 +57,7 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
     await asyncio.to_thread(make, own_cloud, "first")
     async with started(hub), watching(hub.url, drivers, component="kubelet", resourceVersion="0") as events:
         await events.first("ADDED", "first")
-        # The first bookmark comes after a minute, or after two.
+        # The first bookmark arrives after one or two minutes.
         await asyncio.to_thread(
             eventually, goes_on_without_bookmarks, "the watch without bookmarks", 240, 0.5
         )
@@ -69,18 +70,18 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
         await events.first("ADDED", "third")
         seen = [(each.type, each.name) for each in events.seen]
         assert seen == [("ADDED", name) for name in ("first", "second", "third")]
-        # Names prove the history. The new server's watch cache may know no version of before: one list more.
+        # Names verify the history. The new server's watch cache may lack earlier versions, which takes one more list.
         assert len(asked(own_cloud, mark, "list")) <= 2
 
 
-async def test_a_status_that_kubelet_writes_crosses_the_link_once(
+async def test_a_status_of_kubelet_is_transferred_only_once(
     linked: tuple[Hub, Link], real_cloud: RealCloud
 ) -> None:
-    """The patch's answer does not repeat the event's data, and equals the cloud's state."""
+    """The patch's response does not repeat the event's data, and equals the cloud's state."""
     nodes = "/api/v1/nodes"
 
     async def report(hub: Hub, beat: str) -> ApiObject:
-        """Write a heartbeat as kubelet does; the node in the answer."""
+        """Write a heartbeat like kubelet; return the node in the response."""
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": beat}
         status = {"$setElementOrder/conditions": [{"type": "Ready"}], "conditions": [ready]}
         headers = {
@@ -105,7 +106,7 @@ async def test_a_status_that_kubelet_writes_crosses_the_link_once(
         return seen[-1].object.version >= version
 
     (hub, link), large = linked, "x" * 20_000
-    # In the status, since the hub's own watch of its Node, for the pool, has the metadata alone.
+    # In the status, as the hub's own watch of its Node, for the pool, has only the metadata.
     filler = {"type": "Filler", "status": "False", "message": large}
     node = {"metadata": {"name": hub.node}, "status": {"conditions": [filler]}}
     await asyncio.to_thread(real_cloud.admin.post, nodes, node)

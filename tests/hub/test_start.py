@@ -1,4 +1,4 @@
-"""A client that connects while the hub starts waits for its answer: a refused client would back off for longer."""
+"""A client that connects while the hub starts waits for its response: a refused client would back off for longer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from tests.hub.support.process import SLACK, Hub
 
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
-    """A kubeconfig that does not exist yet: the hub finishes its start once the test has written it."""
+    """Return the path of a kubeconfig that does not exist yet: the hub finishes its start once the test has written
+    it."""
     os.mkfifo(tmp_path / "kubeconfig")
     return tmp_path / "kubeconfig"
 
 
-async def test_a_client_that_connects_before_the_hub_is_ready_gets_an_answer(
+async def test_a_client_that_connects_before_the_hub_is_ready_gets_a_response(
     cloud: ScriptableCloud, tmp_path: Path, kubeconfig: Path
 ) -> None:
     async def accepted(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect, as soon as the port accepts."""
+        """Connect as soon as the port accepts."""
         async with asyncio.timeout(SLACK):
             while True:
                 try:

@@ -30,7 +30,7 @@ from tests.support.server_thread import Answering, HttpServer
 
 
 class HealthService(HttpServer):
-    """The site's local health: says which nodes are unhealthy."""
+    """The site's local health server, which names unhealthy nodes."""
 
     def __init__(self) -> None:
         self.unhealthy: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def hub(
     tmp_path_factory: pytest.TempPathFactory,
     node_name: str,
 ) -> Iterator[Hub]:
-    """A hub with every topology option, behind a link that can be cut."""
+    """Run a hub with every topology option, behind a link that can be cut."""
     real_cloud.apply(HUB_NODES)
     real_cloud.apply(POOL_CRD)
     flags = (
@@ -83,7 +83,8 @@ def hub(
 
 @pytest.fixture
 def populated(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
-    """A namespace with Service web and its slice on three nodes: this one and one more in zone a, one in zone b."""
+    """Create a namespace with Service web and its slice on three nodes: this one and another in zone a, one in zone
+    b."""
     admin = real_cloud.admin
     for name, zone in ((hub.node, "a"), (NEAR, "a"), (FAR, "b")):
         admin.post(NODES, {"metadata": {"name": name, "labels": {"zone": zone}}})
@@ -107,13 +108,14 @@ class Watches:
         self._fences = 0
 
     async def see(self, change: Callable[[], object], **expected: list[str]) -> None:
-        """Make a change. Each watch gets exactly one event for each expected slice, and none for other slices."""
+        """Make a change; check that each watch gets exactly one event for each expected slice, and none for other
+        slices."""
         marks = [len(each.seen) for each in self.opened]
         await asyncio.to_thread(change)
         changed = {name.replace("_", "-"): nodes for name, nodes in expected.items()}
         for events, mark in zip(self.opened, marks, strict=True):
             await events.until(lambda seen, mark=mark: changed.keys() <= _names(seen[mark:]).keys())  # type: ignore[misc]  # the default binds the loop's value
-        # What came too late or too often shows before the fence, which is written after it.
+        # Late or repeated events arrive before the fence, which is written last.
         self._fences += 1
         fence = f"fence-{self._fences}"
         await asyncio.to_thread(
@@ -134,10 +136,8 @@ def _names(seen: list[Seen]) -> Counter[str]:
 
 @asynccontextmanager
 async def watches(cloud: RealCloud, hub: Hub, populated: str, **first: list[str]) -> AsyncIterator[Watches]:
-    """Open watches, and wait until they have settled at this state (by default db-1 with all endpoints).
-
-    A watch may begin before the hub knows each input of its filters; later inputs then cause further events.
-    """
+    """Open watches, and wait until they have settled in this state (by default db-1 with all endpoints). A watch may
+    start before the hub knows each input of its filters; later inputs then cause more events."""
     expected = {
         "db-1": [hub.node, NEAR, FAR],
         **{name.replace("_", "-"): nodes for name, nodes in first.items()},
@@ -178,12 +178,14 @@ def web(populated: str) -> str:
     return f"{services(populated)}/web"
 
 
-async def test_services_and_node_labels(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
+async def test_changes_of_services_and_node_labels_reach_open_watches(
+    real_cloud: RealCloud, hub: Hub, populated: str
+) -> None:
     everybody = [hub.node, NEAR, FAR]
     async with watches(real_cloud, hub, populated, web_1=everybody) as seen:
         await seen.see(annotate(real_cloud, web(populated), topologyKeys='["zone"]'), web_1=[hub.node, NEAR])
         await seen.see(annotate(real_cloud, web(populated), unrelated="x"))
-        # OpenYurt's controller writes this to have hubs filter a slice again: no news, but where nothing filters.
+        # OpenYurt's controller writes this trigger to have slices filtered again: only unfiltered watches get an event.
         await seen.see(annotate(real_cloud, slices(populated, "web-1"), **{TRIGGERS[0]: "1"}))
         await seen.see(label(real_cloud, hub.node, unrelated="x"))
         await seen.see(label(real_cloud, hub.node, zone="b"), web_1=[hub.node, FAR])
@@ -203,7 +205,7 @@ async def test_services_and_node_labels(real_cloud: RealCloud, hub: Hub, populat
         await seen.see(lambda: real_cloud.admin.post(services(populated), again), web_1=[hub.node])
 
 
-async def test_pools(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
+async def test_changes_of_pools_reach_open_watches(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
     admin = real_cloud.admin
     patch = {"metadata": {"annotations": {"openyurt.io/topologyKeys": "openyurt.io/nodepool"}}}
     everybody = [hub.node, NEAR, FAR]
@@ -216,11 +218,11 @@ async def test_pools(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
         admin.post(POOLS, {**pool, "metadata": {"name": "p1"}, "spec": {"type": "Edge"}})
 
     async with watches(real_cloud, hub, populated, web_1=everybody) as seen:
-        # This node is in no pool, then in one that does not exist: nothing is filtered.
+        # Without a pool, or with a nonexistent one, nothing is filtered.
         await seen.see(lambda: admin.patch(web(populated), patch))
         own = {"metadata": {"labels": {"apps.openyurt.io/nodepool": "p1"}}}
         await seen.see(lambda: admin.patch(f"{NODES}/{hub.node}", own))
-        # Its status is not written yet; an emptied one has the node that its label puts into the pool.
+        # A pool without a status filters nothing; one with an empty status has the node, by its label.
         await seen.see(create)
         counted = {"status": {"readyNodeNum": 0, "unreadyNodeNum": 0}}
         await seen.see(lambda: admin.patch(f"{POOLS}/p1/status", counted), web_1=[hub.node])
@@ -231,7 +233,7 @@ async def test_pools(real_cloud: RealCloud, hub: Hub, populated: str) -> None:
         await seen.see(lambda: admin.delete(f"{POOLS}/p1"), web_1=everybody)
 
 
-async def test_local_health_also_while_the_cloud_is_away(
+async def test_changes_of_local_health_reach_open_watches_online_and_offline(
     real_cloud: RealCloud, hub: Hub, populated: str, health: HealthService, cloud_link: Link
 ) -> None:
     everybody = [hub.node, NEAR, FAR]
@@ -247,7 +249,7 @@ async def test_local_health_also_while_the_cloud_is_away(
                 [((NEAR,), [hub.node, FAR]), ((NEAR, FAR), [hub.node]), ((), everybody)], 1
             ):
                 say(*unhealthy)
-                # It is the same for services with a topology and without.
+                # Services with and without a topology are treated equally.
                 expected = {"web-1": left, "db-1": left}
                 for events, mark in zip(seen.opened, marks, strict=True):
                     await events.until(lambda seen, expected=expected: _state(seen) == expected)  # type: ignore[misc]  # the default binds the loop's value
@@ -258,7 +260,7 @@ async def test_local_health_also_while_the_cloud_is_away(
             cloud_link.carry()
 
 
-def test_a_kube_proxy_of_the_wrapper_works_unchanged(
+def test_superedges_wrapper_works_unchanged_with_kube_proxy(
     real_cloud: RealCloud, hub: Hub, populated: str, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     address = {"status": {"addresses": [{"type": "InternalIP", "address": "10.9.8.7"}]}}

@@ -1,4 +1,4 @@
-"""Hubs of this version and of earlier ones: the folder of one at the other, forward and back, and a pool of both."""
+"""Hubs of this version and of earlier ones: upgrade and downgrade of a state folder, and a pool with both versions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tests.hub.support.outage import Outage
 from tests.hub.support.pool_scene import assert_uninterrupted, followed, leads
 from tests.hub.support.pool_site import SLICES, Member, Site
 from tests.hub.support.process import ROOT, Hub
-from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, reading, see, status, tell, web
+from tests.hub.test_local_pods import CONTROLLERS, new_pod, patch_status, path_of, reading, see, status, web
 from tests.hub.test_older_folders import shown, status_of
 from tests.support.polling import eventually
 
 
 @pytest.fixture(scope="module", params=RELEASED)
 def version(request: pytest.FixtureRequest) -> str:
-    """The name of an earlier version."""
+    """Return the name of an earlier version."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def former(version: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of that version."""
+    """Return the files of that version."""
     return checked_out(version, tmp_path_factory.mktemp("former"))
 
 
@@ -57,7 +57,7 @@ async def test_a_state_folder_is_upgraded_and_downgraded_in_an_outage(
     hub.use(former)
     await asyncio.to_thread(hub.start)
     secret = "/api/v1/namespaces/default/secrets/mounted"
-    # Versions that do not find the copies of single objects that this one writes. They ask the cloud for them again.
+    # Versions that cannot load the copies of single objects written by this one, and read them again from the cloud.
     gets_of_older_format = frozenset({"0.1.0"})
     try:
         assert await shown(hub, Encoding.PROTOBUF) == expected
@@ -79,7 +79,8 @@ async def test_a_state_folder_is_upgraded_and_downgraded_in_an_outage(
 def mixed(
     version: str, former: Path, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> Iterator[tuple[Site, Member, Member]]:
-    """A pool of a hub of the earlier version and one of this, before a cloud with the controllers of endpoints."""
+    """Run a pool with a hub of the earlier version and one of this version, with a cloud that has the endpoint
+    controllers."""
     with RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud:
         site = Site(cloud, tmp_path, "mixed", 60 + list(RELEASED).index(version))
         site.prepare(1, 2)
@@ -95,7 +96,7 @@ def mixed(
 
 @pytest.mark.real
 async def test_hubs_of_two_versions_lead_each_other(mixed: tuple[Site, Member, Member]) -> None:
-    """The follower has no cloud, so each change that its client sees came by the leader's peer port."""
+    """The follower has no cloud, so each change that its client gets came from the leader's peer port."""
 
     def reads_from(follower: Member, leader: Member) -> bool:
         return follower.server(SLICES) == leader.name
@@ -123,7 +124,7 @@ async def test_hubs_of_two_versions_lead_each_other(mixed: tuple[Site, Member, M
 async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
     version: str, mixed: tuple[Site, Member, Member]
 ) -> None:
-    """If the other version reports nothing, a hub continues with the pods of its own node."""
+    """If the other version sends no reports, a hub continues with the pods of its own node."""
     site, encoding = mixed[0], Encoding.PROTOBUF
     admin, namespace = site.cloud.admin, "default"
     account = {"metadata": {"name": "default"}}
@@ -136,7 +137,7 @@ async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
         await asyncio.to_thread(admin.patch, path_of(namespace, pod) + "/status", status(f"10.1.0.{number}"))
     before = {f"web-{number}": (f"10.1.0.{number}", True) for number in range(2)}
     after = {f"web-{number}": (f"10.2.0.{number}", True) for number in range(2)}
-    # Versions whose hubs change no endpoints by what kubelets say, and tell other hubs nothing of it.
+    # Versions whose hubs do not apply kubelets' reports to endpoints, and send other hubs none.
     without_reports = frozenset({"0.1.0"})
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(reading(node, namespace, encoding)) for node in nodes]
@@ -145,7 +146,7 @@ async def test_hubs_of_two_versions_exchange_pod_reports_in_an_outage(
         await asyncio.gather(*(node.begin() for node in nodes))
         for number, node in enumerate(nodes):
             changed = status(f"10.2.0.{number}", f"10.1.0.{number}")
-            await tell(node, namespace, f"web-{number}", changed, encoding)
+            await patch_status(node, namespace, f"web-{number}", changed, encoding)
         if version in without_reports:
             await see(clients[1], before | {"web-1": after["web-1"]})
         else:

@@ -1,4 +1,5 @@
-"""exec, attach and port-forward over WebSocket: bytes pass in both directions, and the connection is not reused."""
+"""exec, attach and port-forward over WebSocket: bytes are relayed in both directions, and the connection is not
+reused."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from tests.hub.support.process import Hub, started
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 MESSAGES, SIZE = 150, 500_000
-"""The 75 MB that a client sends through one connection and gets back, as a copy of files would."""
+"""The 75 MB that a client sends over one connection and gets back, like a copy of files."""
 
 
-async def test_a_websocket_passes_in_both_directions(cloud: ScriptableCloud, tmp_path: Path) -> None:
+async def test_a_websocket_is_relayed_in_both_directions(cloud: ScriptableCloud, tmp_path: Path) -> None:
     protocol = "v5.channel.k8s.io"
-    # Megabytes that the hub may grow by meanwhile.
+    # Megabytes by which the hub may grow meanwhile.
     growth = 40.0
     async with (
         started(Hub(tmp_path, cloud.url)) as hub,

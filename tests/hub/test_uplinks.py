@@ -1,4 +1,4 @@
-"""Hubs in networks of their own: a node with several uplinks, and a pod that calls the address which the hub makes."""
+"""Hubs in separate networks: a node with several uplinks, and a pod that calls the pod address added by the hub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_node_uses_the_working_uplink_and_returns_to_a_better_one(
     print(*(each for each in done.stderr.splitlines() if ": after " in each), sep="\n")
 
 
-def test_a_pod_reaches_the_hub_at_an_address_of_its_own_by_the_clusters_ca(
+def test_a_pod_reaches_the_hub_at_the_pod_address_and_trusts_the_clusters_ca(
     isolated: list[str], tmp_path: Path
 ) -> None:
     done = run_scene(isolated, "two_networks", tmp_path / "state")

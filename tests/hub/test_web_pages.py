@@ -1,4 +1,4 @@
-"""A web page in a browser on the node: it reads nothing through the ports that want no credential."""
+"""A web page in a browser on the node can read nothing through the ports that require no credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 
 @pytest.fixture
 async def hub(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Hub]:
-    """A hub whose identity may read a Secret."""
+    """Run a hub whose identity may read a Secret."""
     cloud.store.create(secret(k="djE="))
     cloud.access.tokens["hub-token"] = User("system:node:node-1", ("system:nodes",))
     cloud.access.anonymous = False
@@ -34,7 +34,7 @@ async def hub(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Hub]:
     await asyncio.to_thread(made.stop)
 
 
-async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
+async def test_a_web_page_can_read_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
     evil = "https://evil.example"
     by_a_page = (
         {
@@ -67,7 +67,7 @@ async def test_a_page_reads_nothing(hub: Hub, cloud: ScriptableCloud) -> None:
 
 
 async def test_an_absolute_target_overrides_the_host_header(hub: Hub) -> None:
-    """The header Host does not count then (RFC 9112, 3.2.2)."""
+    """The header Host is then ignored (RFC 9112, 3.2.2)."""
 
     async def status(port: int, target: str) -> int:
         reader, writer = await asyncio.open_connection(LOOPBACK, port)

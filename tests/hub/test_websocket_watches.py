@@ -1,4 +1,4 @@
-"""Watches by WebSocket, as fabric8's: cached, filtered and relayed, by both ports, and in an outage."""
+"""Watches over WebSocket, like fabric8's: cached, filtered and relayed, on both ports, and in an outage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ type Socket = aiohttp.ClientWebSocketResponse[bool]
 
 @pytest.fixture
 async def outage(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Outage]:
-    """A hub with rules, behind a link."""
+    """Run a hub with rules, behind a link."""
     cloud.store.create(config_map(RULES))
     host, _, port = cloud.url.removeprefix("http://").partition(":")
     link = await asyncio.to_thread(Link, host, int(port))
@@ -74,7 +74,7 @@ async def watch(
 
 
 async def event(socket: Socket) -> tuple[str, str]:
-    """Type and name of the next event, which is one text message."""
+    """Return type and name in the next event, which is one text message."""
     message = await asyncio.wait_for(socket.receive(), WAIT)
     assert message.type is aiohttp.WSMsgType.TEXT, message
     assert message.data.endswith("\n"), "as from kube-apiserver"
@@ -86,7 +86,7 @@ def named(name: str, **data: str) -> Json:
     return config_map(data, name=name) | {"metadata": {"name": name, "namespace": "default"}}
 
 
-async def test_each_event_is_a_message(outage: Outage, cloud: ScriptableCloud) -> None:
+async def test_each_event_is_one_websocket_message(outage: Outage, cloud: ScriptableCloud) -> None:
     cloud.store.create(named("first"))
     async with watch(outage.hub.url, protocols=("v4.channel.k8s.io",)) as socket:
         assert socket.protocol == "v4.channel.k8s.io"
@@ -118,7 +118,7 @@ async def test_a_websocket_watch_continues_in_an_outage_and_after_it(
         assert await event(before) == ("ADDED", "later")
 
 
-async def test_filters_apply(outage: Outage, cloud: ScriptableCloud) -> None:
+async def test_filters_apply_to_a_websocket_watch(outage: Outage, cloud: ScriptableCloud) -> None:
     cloud.store.create(cloud_service("hidden"))
     cloud.store.create(service("shown"))
     async with watch(outage.hub.url, SERVICES, {"User-Agent": "filtered/v1"}) as socket:
@@ -128,7 +128,7 @@ async def test_filters_apply(outage: Outage, cloud: ScriptableCloud) -> None:
         assert await event(socket) == ("ADDED", "another")
 
 
-async def test_protobuf_comes_in_binary_messages(outage: Outage, cloud: ScriptableCloud) -> None:
+async def test_protobuf_events_are_binary_messages(outage: Outage, cloud: ScriptableCloud) -> None:
     cloud.store.create(named("first"))
     protobuf = f"{Encoding.PROTOBUF};stream=watch"
     async with watch(outage.hub.url, headers=CACHED | {"Accept": protobuf}) as socket:
@@ -139,9 +139,11 @@ async def test_protobuf_comes_in_binary_messages(outage: Outage, cloud: Scriptab
         assert (frame.type, frame.kind) == ("ADDED", "ConfigMap")
 
 
-async def test_a_token_among_the_subprotocols_is_the_callers(outage: Outage, cloud: ScriptableCloud) -> None:
-    """Browsers send one like this. It decides what the caller may read, on the port that never uses the hub's
-    rights."""
+async def test_a_token_in_the_subprotocols_is_the_callers_credential(
+    outage: Outage, cloud: ScriptableCloud
+) -> None:
+    """Browsers send it this way. It decides what the caller may read, on the port that never uses the hub's
+    permissions."""
     cloud.access.tokens["known"] = User("reader")
     cloud.store.create(named("first"))
     context = await asyncio.to_thread(ssl.create_default_context, cafile=outage.hub.authority)
@@ -177,7 +179,7 @@ async def test_a_websocket_client_that_sends_too_much_is_closed(
 
 
 async def test_unread_pongs_of_a_websocket_are_bounded(outage: Outage, cloud: ScriptableCloud) -> None:
-    """Pings of 125 bytes, up to the bound, and none of the answers is read: the newest alone is answered."""
+    """The client sends pings of 125 bytes up to the bound and reads no response: only the newest is answered."""
     cloud.store.create(named("first", text="x" * 500_000))
     reader, writer = await asyncio.open_connection(LOOPBACK, outage.hub.port, limit=1024)
     lines = (
@@ -203,18 +205,18 @@ async def test_unread_pongs_of_a_websocket_are_bounded(outage: Outage, cloud: Sc
 
 @pytest.fixture
 def rules(real_cloud: RealCloud) -> Iterator[Callable[..., None]]:
-    """Sets the rules; they are as before after the test."""
+    """Set the rules; restore them after the test."""
     yield partial(set_rules, real_cloud)
     set_rules(real_cloud)
 
 
-async def test_it_is_opened_and_refused_as_by_kube_apiserver(
+async def test_a_websocket_watch_is_opened_and_refused_like_by_kube_apiserver(
     real_cloud: RealCloud, rules: Callable[..., None], tmp_path: Path
 ) -> None:
     async def raw_answer(
         url: str, context: ssl.SSLContext | None, *lines: str
     ) -> tuple[bytes, dict[bytes, bytes]]:
-        """Status and headers of the answer to a watch with these lines."""
+        """Return status and headers of the response to a watch with these lines."""
         host, _, port = url.partition("://")[2].partition(":")
         reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
         head = (f"GET {CONFIGMAPS}?watch=true&timeoutSeconds=1 HTTP/1.1", f"Host: {host}:{port}", *lines)
@@ -282,7 +284,7 @@ async def test_it_is_opened_and_refused_as_by_kube_apiserver(
                     assert shown[0] == shown[1], (agent, name)
 
 
-async def test_a_relayed_one_ends_when_the_rules_come_to_filter_it(
+async def test_a_relayed_websocket_watch_ends_when_the_rules_start_to_filter_it(
     real_cloud: RealCloud, rules: Callable[..., None], tmp_path: Path
 ) -> None:
     kubernetes = f"{SERVICES}?fieldSelector=metadata.name%3Dkubernetes"
@@ -295,7 +297,7 @@ async def test_a_relayed_one_ends_when_the_rules_come_to_filter_it(
             await asyncio.to_thread(rules, discardcloudservice="other")
             async with asyncio.timeout(WAIT):
                 async for _ in socket:
-                    pass  # events on their way come before the end
+                    pass  # events in transit arrive before the end
             assert socket.closed
         async with watch(hub.url, kubernetes, agent) as socket:
             assert await event(socket) == ("ADDED", "kubernetes")

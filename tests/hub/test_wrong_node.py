@@ -1,4 +1,4 @@
-"""A hub under another name than its node's answers requests, but reports that it is not ready: no filter knows its
+"""A hub configured with another node's name answers requests, but reports that it is not ready, as no filter knows its
 pool."""
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from tests.hub.support.process import SLACK, Hub, started
 NODES = "/api/v1/nodes"
 
 
-async def test_the_identity_of_another_node_is_not_ready(tmp_path: Path, cloud: ScriptableCloud) -> None:
+async def test_a_hub_with_the_identity_of_another_node_is_not_ready(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
     credential = Authority().issue_node("n1")
     kubeconfig = write_kubeconfig(tmp_path / "config", cloud.url, credential=credential)
     cloud.store.create({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "wrongname"}})
     async with started(Hub(tmp_path, cloud.url, node="wrongname", kubeconfig=kubeconfig)) as hub:
         async with aiohttp.ClientSession() as session:
-            code, why = await asked(session, hub)
+            code, why = await readiness(session, hub)
             assert code == 503
             assert why == (
                 "the identity is node n1's, and --node is wrongname: give --node n1, or --kubeconfig that of wrongname"
@@ -45,7 +47,7 @@ async def test_names_of_nodes_are_case_sensitive(tmp_path: Path, cloud: Scriptab
         started(Hub(tmp_path, cloud.url, node="n1", kubeconfig=kubeconfig)) as hub,
         aiohttp.ClientSession() as session,
     ):
-        code, why = await asked(session, hub)
+        code, why = await readiness(session, hub)
         assert (code, why.partition(",")[0]) == (503, "the identity is system:node:N1")
         for credential, expected in ((upper, 401), (lower, 200)):
             context = ssl.create_default_context()
@@ -55,23 +57,21 @@ async def test_names_of_nodes_are_case_sensitive(tmp_path: Path, cloud: Scriptab
                 assert answer.status == expected
 
 
-async def test_a_node_that_is_about_to_register_does_it_through_its_hub(
-    tmp_path: Path, cloud: ScriptableCloud
-) -> None:
+async def test_a_node_can_register_through_its_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
     async def until(session: aiohttp.ClientSession, hub: Hub, code: int) -> None:
-        """Poll until the hub gives this answer, because it sends no notification."""
+        """Poll until the hub gives this response; it sends no notification."""
         for _ in range(3000):
-            if (await asked(session, hub))[0] == code:
+            if (await readiness(session, hub))[0] == code:
                 return
             await asyncio.sleep(0.01)
-        raise AssertionError(await asked(session, hub))
+        raise AssertionError(await readiness(session, hub))
 
     async with (
         started(Hub(tmp_path, cloud.url, node="new")) as hub,
         aiohttp.ClientSession(headers={"User-Agent": "kubelet/v1"}) as session,
         asyncio.timeout(2 * SLACK),
     ):
-        code, why = await asked(session, hub)
+        code, why = await readiness(session, hub)
         assert (code, why.partition(":")[0]) == (503, "the cloud has no Node new")
         async with session.post(hub.url + NODES, json={"metadata": {"name": "new"}}) as answer:
             assert answer.status == 201
@@ -80,6 +80,6 @@ async def test_a_node_that_is_about_to_register_does_it_through_its_hub(
         await until(session, hub, 503)
 
 
-async def asked(session: aiohttp.ClientSession, hub: Hub) -> tuple[int, str]:
+async def readiness(session: aiohttp.ClientSession, hub: Hub) -> tuple[int, str]:
     async with session.get(f"{hub.admin_url}/readyz") as answer:
         return answer.status, (await answer.text()).strip()

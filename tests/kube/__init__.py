@@ -1,1 +1,1 @@
-"""Tests of the package kube, one module for each of its modules."""
+"""Tests of the package `kube`, one module for each of its modules."""

@@ -1,4 +1,4 @@
-"""Bounds that are reached are noted."""
+"""Fixtures that record the bounds that are reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kube import bounds
 
 @pytest.fixture
 def reached(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the bounds that the test reaches."""
+    """Return the names of the bounds that the test reaches."""
     names: list[str] = []
     monkeypatch.setattr(bounds, "_listeners", [names.append])
     return names

@@ -19,7 +19,7 @@ def test_all_listeners_of_bounds_are_notified(monkeypatch: pytest.MonkeyPatch) -
     assert one == other == ["leaders"]
 
 
-def test_the_least_recently_used_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_entry_is_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "_listeners", [])
     reached: list[str] = []
     bounds.listen(reached.append)

@@ -31,7 +31,7 @@ def authority() -> CertificateAuthority:
 
 
 def trusts(authority: CertificateAuthority, certificate: x509.Certificate, name: str, at: datetime) -> bool:
-    """Whether a client that trusts the authority accepts a certificate of a server of this name."""
+    """Return True if a client that trusts the authority accepts a certificate of a server with this name."""
     subject = general_name(name)
     assert isinstance(subject, x509.DNSName | x509.IPAddress)
     verifier = PolicyBuilder().store(Store([authority.certificate])).time(at).build_server_verifier(subject)
@@ -53,7 +53,7 @@ def trusts(authority: CertificateAuthority, certificate: x509.Certificate, name:
         ("10.0.0.6", BEGINS, False),
     ],
 )
-def test_a_serving_certificate_is_for_its_names_and_its_time(
+def test_a_serving_certificate_is_valid_only_for_its_names_and_period(
     authority: CertificateAuthority, name: str, at: datetime, is_trusted: bool
 ) -> None:
     certificate, key = authority.issue("web", NAMES, BEGINS, ENDS)
@@ -67,7 +67,7 @@ def test_another_authority_of_the_same_name_is_not_trusted(authority: Certificat
     assert not trusts(authority, certificate, NAMES[0], BEGINS)
 
 
-def test_an_authority_is_no_server_certificate(authority: CertificateAuthority) -> None:
+def test_an_authority_is_not_accepted_as_a_server_certificate(authority: CertificateAuthority) -> None:
     assert not names_of(authority.certificate)
     assert not trusts(authority, authority.certificate, NAMES[0], BEGINS)
 
@@ -90,10 +90,10 @@ def private(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, passphr
     ],
     ids=["nothing", "garbage", "another", "with a passphrase", "another kind"],
 )
-def test_a_foreign_key_is_a_value_error(authority: CertificateAuthority, pem: bytes) -> None:
+def test_a_key_that_does_not_match_is_a_value_error(authority: CertificateAuthority, pem: bytes) -> None:
     with pytest.raises(ValueError, match=r"key|PEM|deserialize"):
         key_of(authority.certificate, pem)
 
 
-def test_a_certificate_comes_back_from_its_text(authority: CertificateAuthority) -> None:
+def test_a_certificate_survives_encoding_and_decoding(authority: CertificateAuthority) -> None:
     assert x509.load_pem_x509_certificate(certificate_pem(authority.certificate)) == authority.certificate

@@ -1,4 +1,4 @@
-"""Errors: what a client gets for each kind of failure, and what is read from an upstream's."""
+"""Errors: the Status for each kind of failure, and the parsing of an upstream's Status."""
 
 import json
 
@@ -30,7 +30,9 @@ from kube.errors import MAX_QUOTED, StatusError, parse_status
         (errors.timeout("why"), 504, "Timeout", "Timeout: why"),
     ],
 )
-def test_failures(error: StatusError, code: int, reason: str, message: str) -> None:
+def test_each_failure_has_its_code_and_reason(
+    error: StatusError, code: int, reason: str, message: str
+) -> None:
     assert (error.code, error.reason, error.message) == (code, reason, message)
     assert str(error) == message
     written = json.loads(error.to_json())
@@ -38,7 +40,7 @@ def test_failures(error: StatusError, code: int, reason: str, message: str) -> N
     assert (written["code"], written["reason"], written["message"]) == (code, reason, message)
 
 
-def test_a_status_is_written_as_a_kube_apiserver_writes_it() -> None:
+def test_a_status_is_encoded_like_by_kube_apiserver() -> None:
     error = errors.not_found("endpointslices.discovery.k8s.io", "x")
     assert error.to_json() == (
         b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
@@ -58,7 +60,7 @@ def test_a_future_version_gives_reflectors_the_cause() -> None:
     assert error.retry_after == 1
 
 
-def test_waiting_is_asked_for_only_where_it_is_meant() -> None:
+def test_retry_after_is_set_only_on_retriable_failures() -> None:
     assert errors.unavailable("why").retry_after is None
     assert errors.unavailable("why").details == {}
     assert errors.unavailable("why", retry_after=1).retry_after == 1
@@ -74,7 +76,7 @@ def test_waiting_is_asked_for_only_where_it_is_meant() -> None:
         errors.expired("é\n"),
     ],
 )
-def test_a_status_comes_back(error: StatusError) -> None:
+def test_a_status_survives_encoding_and_decoding(error: StatusError) -> None:
     read = parse_status(error.to_json(), 418)
     assert (read.code, read.reason, read.message) == (error.code, error.reason, error.message)
     assert read.details == error.details
@@ -82,7 +84,7 @@ def test_a_status_comes_back(error: StatusError) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, -1, True, "1", None, 1.5, [1]])
-def test_a_delay_that_is_no_number_of_seconds_is_none(delay: object) -> None:
+def test_a_malformed_retry_delay_is_ignored(delay: object) -> None:
     body = json.dumps({"kind": "Status", "details": {"retryAfterSeconds": delay}}).encode()
     assert parse_status(body, 503).retry_after is None
 
@@ -100,14 +102,14 @@ def test_a_delay_that_is_no_number_of_seconds_is_none(delay: object) -> None:
         (b"\xff\xfe", "more information: \ufffd\ufffd"),
     ],
 )
-def test_a_body_that_is_no_status_becomes_one(body: bytes, message: str) -> None:
+def test_a_body_that_is_no_status_is_wrapped_in_one(body: bytes, message: str) -> None:
     error = parse_status(body, 502)
     assert error.code == 502
     assert message in error.message
     assert len(error.message) < MAX_QUOTED + 100
 
 
-def test_a_large_foreign_body_is_cut() -> None:
+def test_a_large_body_that_is_no_status_is_truncated() -> None:
     error = parse_status("é".encode() * 1_000_000, 500)
     assert error.message.endswith(": " + "é" * MAX_QUOTED)
 
@@ -121,14 +123,14 @@ FIELDS = st.sampled_from(["kind", "code", "reason", "message", "details", "retry
 
 
 @given(st.dictionaries(FIELDS, JSON).map(lambda status: {"kind": "Status", **status}))
-def test_any_status_can_be_sent_on(body: dict[str, object]) -> None:
+def test_any_received_status_can_be_encoded_again(body: dict[str, object]) -> None:
     error = parse_status(json.dumps(body).encode("utf-8", "surrogatepass"), 500)
     assert 400 <= error.code <= 599
     assert json.loads(error.to_json())["kind"] == "Status"
 
 
 @given(st.binary())
-def test_any_body_becomes_a_failure(body: bytes) -> None:
+def test_any_body_is_parsed_as_a_failure(body: bytes) -> None:
     error = parse_status(body, 500)
     assert error.code == 500
     assert json.loads(error.to_json())["code"] == 500

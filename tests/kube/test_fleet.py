@@ -1,4 +1,4 @@
-"""The table of all hubs, from Leases as hubs write them."""
+"""The table of all hubs, from the Leases written by hubs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def lease(name: str, status: HubStatus | str | None = GOOD, silent: int = 5) -> 
     }
 
 
-def of(*leases: Json) -> list[FleetHub]:
+def fleet_of(*leases: Json) -> list[FleetHub]:
     return fleet(leases, {"hz": frozenset({"n1"})}, NOW)
 
 
-def test_a_hub_that_is_well() -> None:
-    [hub] = of(lease("n1"))
+def test_a_healthy_hub_needs_no_attention() -> None:
+    [hub] = fleet_of(lease("n1"))
     assert (hub.node, hub.role, hub.silent, hub.needs) == ("n1", "leader", None, ())
     assert dict(zip(COLUMNS, hub.cells(NOW), strict=True)) == {
         "node": "n1",
@@ -83,19 +83,19 @@ def test_a_hub_that_is_well() -> None:
 def test_a_hub_that_needs_attention_is_listed_first_with_the_reason(
     status: HubStatus | str, silent: int, needs: str
 ) -> None:
-    hubs = of(lease("n1"), lease("n2"), lease("n3", status, silent))
+    hubs = fleet_of(lease("n1"), lease("n2"), lease("n3", status, silent))
     assert [each.node for each in hubs] == ["n3", "n1", "n2"]
     assert hubs[0].cells(NOW)[-1].startswith(needs)
     assert not hubs[1].needs
 
 
 def test_a_silent_hub_is_listed_before_an_outdated_one() -> None:
-    hubs = of(lease("a", HubStatus("0.1.0")), lease("b"), lease("c"), lease("d", silent=100))
+    hubs = fleet_of(lease("a", HubStatus("0.1.0")), lease("b"), lease("c"), lease("d", silent=100))
     assert [each.node for each in hubs] == ["d", "a", "b", "c"]
 
 
-def test_a_node_without_a_hub_is_none() -> None:
-    assert of(lease("n1", None)) == []
+def test_a_node_without_a_hub_is_not_listed() -> None:
+    assert fleet_of(lease("n1", None)) == []
 
 
 def test_roles_are_those_of_pools_with_leaders() -> None:
@@ -116,8 +116,8 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
         yield cloud
 
 
-async def test_a_lease_that_is_nested_deep_hides_no_hub() -> None:
-    """A kube-apiserver takes 5,000 levels of managedFields, and any node's key can write its own Lease."""
+async def test_a_deeply_nested_lease_hides_no_hub() -> None:
+    """kube-apiserver accepts 5,000 levels of managedFields, and any node can write its own Lease."""
     deep: Json = {}
     for _ in range(5_000):
         deep = {"f:a": deep}
@@ -136,7 +136,7 @@ async def test_a_lease_that_is_nested_deep_hides_no_hub() -> None:
     assert [each.node for each in await read_fleet(Cloud(), NOW)] == ["n1", "n2"]
 
 
-async def test_a_line_for_each_pool_whose_nodes_get_hubs_by_a_label() -> None:
+async def test_each_pool_whose_nodes_get_hubs_by_a_label_has_a_line() -> None:
     said = {"type": "HubsInstalled", "reason": "Stopped", "message": "1 of 2 nodes have a hub; failed: n7"}
     pools = [("hz", [{"type": "LeaderReady"}, said]), ("sh", [{"type": "LeaderReady"}]), ("bj", None)]
     items = [{"metadata": {"name": name}, "status": {"conditions": found}} for name, found in pools]
@@ -175,7 +175,7 @@ SAID = HubStatus(
 )
 
 
-def test_it_is_read_as_it_was_written() -> None:
+def test_a_hub_status_survives_encoding_and_decoding() -> None:
     assert read_status(SAID.dump()) == SAID
     assert read_status(HubStatus().dump()) == HubStatus()
     assert len(SAID.dump()) < 200, "an edge link carries it"
@@ -199,6 +199,6 @@ def test_a_malformed_hub_status_is_refused(text: str) -> None:
         read_status(text)
 
 
-def test_bytes_and_the_age_of_copies_are_no_change_of_their_own() -> None:
+def test_changed_bytes_and_ages_alone_are_not_reported() -> None:
     assert HubStatus(up=1, down=2, oldest=3).lasting() == HubStatus()
     assert SAID.lasting().waiting == 3

@@ -1,4 +1,4 @@
-"""JSON values are equal as JSON has them, not as Python has them."""
+"""Equality of JSON values follows JSON, not Python."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ from kube.json_type import same_json
         ([1], [1, 2], False),
     ],
 )
-def test_equality(left: Any, right: Any, is_same: bool) -> None:
+def test_json_values_are_equal_only_with_the_same_type(left: Any, right: Any, is_same: bool) -> None:
     assert same_json(left, right) is same_json(right, left) is is_same

@@ -1,4 +1,4 @@
-"""Text from outside in logs and terminals."""
+"""Untrusted text in logs and terminals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_control_characters_are_replaced() -> None:
     assert printable_lines("a\x1b\nb\r\n") == "a\ufffd\nb\ufffd\n"
 
 
-def test_a_message_is_a_line_and_a_traceback_has_more() -> None:
+def test_a_message_is_one_line_and_a_traceback_several() -> None:
     try:
         raise ValueError("\x1b[2J")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The table of messages: what its lines say, that it is as published, and what it costs in memory."""
+"""The table of messages: the meaning of its lines, its equality with the published schema, and its memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_line_describes_the_encoding_of_each_field() -> None:
     assert not by_name["paid"].hides_zero
 
 
-def test_json_always_has_a_struct_and_what_is_not_omitted() -> None:
+def test_structs_and_fields_without_omitempty_are_always_in_json() -> None:
     table = Messages(LINES)
     order = table.message("api.shop.v1.Order")
     assert [field.name for field in order.always] == ["metadata", "items", ""]
@@ -55,13 +55,13 @@ def test_json_always_has_a_struct_and_what_is_not_omitted() -> None:
     assert [field.hides_zero for field in table.message("other.Meta").fields.values()] == [True]
 
 
-def test_a_kind_that_every_group_has_is_found_in_each() -> None:
+def test_a_kind_that_every_group_has_is_found_in_each_group() -> None:
     table = Messages("@apimachinery.pkg.apis.meta.v1\n=meta.k8s.io/v1\nStatus!|1 code i\n")
     assert table.of_kind("v1", "Status") is table.message("apimachinery.pkg.apis.meta.v1.Status")
     assert table.of_kind("v1", "Other") is None
 
 
-def test_each_field_leads_somewhere_and_the_table_is_under_three_megabytes() -> None:
+def test_each_field_has_a_known_type_and_the_table_is_under_three_megabytes() -> None:
     assert PUBLISHED_FILE.stat().st_size < 32 * 1024
     tracemalloc.start()
     try:
@@ -80,7 +80,7 @@ def test_each_field_leads_somewhere_and_the_table_is_under_three_megabytes() -> 
 
 
 @pytest.mark.real
-def test_the_file_is_what_kubernetes_publishes(cloud_programs: dict[str, Path]) -> None:
+def test_the_table_equals_the_schema_published_by_kubernetes(cloud_programs: dict[str, Path]) -> None:
     assert cloud_programs
     text = "".join(f"{line}\n" for folder in source_folders() for line in lines_of(folder))
     assert published_text() == text

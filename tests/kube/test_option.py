@@ -11,7 +11,7 @@ import pytest
 from kube.option import Files, FlagParser, add_flags, as_flags, option, options_of, read
 
 
-def test_flags_are_made_of_the_fields_and_settings_of_what_was_typed(
+def test_flags_are_generated_from_fields_and_parsed_into_settings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     @dataclass(frozen=True)
@@ -53,7 +53,9 @@ def test_flags_are_made_of_the_fields_and_settings_of_what_was_typed(
         ),
     ],
 )
-def test_a_mistake_is_one_line(given: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_flag_is_reported_in_one_line(
+    given: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     parser = FlagParser(prog="hub")
     for number in range(40):
         parser.add_argument(f"--flag-{number}")
@@ -73,5 +75,5 @@ def test_a_mistake_is_one_line(given: list[str], line: str, capsys: pytest.Captu
         ("github_x", "github_x"),
     ],
 )
-def test_messages_in_flags(said: str, expected: str) -> None:
+def test_error_messages_name_the_flag(said: str, expected: str) -> None:
     assert as_flags(said) == expected

@@ -1,4 +1,4 @@
-"""Texts that are kept packed: they come back as they were, from any thread, and take a fraction of their size."""
+"""Compressed texts: decompressed unchanged, from any thread, at a fraction of their size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLICE = b"[" + b",".join(ENDPOINT % (number, number % 3) for number in range(100
 
 
 @given(st.binary(max_size=4 * WORTH_PACKING))
-def test_a_text_comes_back_as_it_was(text: bytes) -> None:
+def test_a_text_is_decompressed_unchanged(text: bytes) -> None:
     for packed_text in (PackedText(text), packed(text)):
         assert bytes(packed_text) == text
         assert len(packed_text) == len(text)
@@ -27,11 +27,11 @@ def test_a_text_comes_back_as_it_was(text: bytes) -> None:
 @pytest.mark.parametrize(
     ("size", "expected"), [(0, bytes), (WORTH_PACKING - 1, bytes), (WORTH_PACKING, PackedText)]
 )
-def test_short_text_is_not_packed(size: int, expected: type) -> None:
+def test_short_text_is_not_compressed(size: int, expected: type) -> None:
     assert type(packed(b"x" * size)) is expected
 
 
-def test_a_packed_slice_takes_a_fraction_of_its_size() -> None:
+def test_a_compressed_slice_takes_a_fraction_of_its_size() -> None:
     gc.collect()
     tracemalloc.start()
     try:
@@ -43,7 +43,7 @@ def test_a_packed_slice_takes_a_fraction_of_its_size() -> None:
     assert sum(map(sys.getsizeof, packed_text)) < sum(map(len, packed_text)) / 5
 
 
-def test_threads_pack_and_unpack_at_once() -> None:
+def test_threads_compress_and_decompress_concurrently() -> None:
     texts = [SLICE[number:] for number in range(200)]
     with ThreadPoolExecutor(4) as threads:
         packed_text = list(threads.map(PackedText, texts))

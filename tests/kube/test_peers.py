@@ -1,4 +1,4 @@
-"""Names that other programs rely on: a changed one would separate hubs, manager and cluster."""
+"""Names that other programs depend on: a changed one would separate hubs, manager and cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kube.peers import (
 )
 
 
-def test_they_are_those_of_kubernetes_and_of_older_hubs() -> None:
+def test_names_equal_those_of_kubernetes_and_of_older_hubs() -> None:
     assert (NODE_PREFIX, NODES_GROUP) == ("system:node:", "system:nodes")
     assert PEER_ANNOTATION == "edgehub.io/peer"
     assert SERVING_SIGNER == "kubernetes.io/kubelet-serving"
@@ -52,7 +52,7 @@ def test_a_malformed_leader_is_a_value_error(entry: str) -> None:
         ("\u0663", False),
     ],
 )
-def test_a_node_has_the_name_of_a_dns_subdomain(name: str, expected: bool) -> None:
+def test_a_node_name_is_a_dns_subdomain(name: str, expected: bool) -> None:
     assert is_node_name(name) is expected
 
 
@@ -89,5 +89,5 @@ def test_link_local_names_are_recognized(name: str, expected: bool) -> None:
         ("ff02::1", False),
     ],
 )
-def test_which_names_of_a_node_are_asked_for_and_approved(name: str, expected: bool) -> None:
+def test_names_of_a_node_in_certificate_requests_are_selected(name: str, expected: bool) -> None:
     assert may_be_certified(name, "n1") is expected

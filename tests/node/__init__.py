@@ -1,1 +1,1 @@
-"""Tests on a real node with containers, and its cloud; tests of its parts that need neither are beside them."""
+"""Tests on a real node with containers, and its cloud; next to them tests of its parts that need neither."""

@@ -54,7 +54,7 @@ def prepared(node: Machine, clouds: Machine) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> Iterator[Machine]:
-    """A node that never had a hub, with the images of some, in a pool of its own."""
+    """Return a node that never had a hub, with the images of several versions, in its own pool."""
     lifecycle.up(instance, 2)
     node = Machine(instance, "edge-2")
     for version in (VERSION, hub_image.OTHER, hub_image.BAD):

@@ -22,12 +22,12 @@ COPY = f"""\
 cp -a {RELEASE} {OTHER}
 sed -i '1s#{RELEASE}#{OTHER}#' {OTHER}/bin/edgehub
 """
-"""The same release in an environment of its own, as the next one would be."""
+"""The same release in a second environment, like the next release."""
 AUDIENCE = "oidc-discovery-test"
 """The audience that agnhost expects in its token."""
 
 
-def test_pods_have_the_api_server_from_before_the_installation_until_after_its_end(
+def test_pods_reach_the_api_server_throughout_installation_and_removal(
     node: Machine, clouds: Machine, manager: None, prepared: None, tmp_path: Path
 ) -> None:
     def exchange(program: str, running: list[Caller]) -> None:
@@ -45,7 +45,7 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
     before, after = Caller("before", node, clouds), Caller("after", node, clouds)
     before.start()
     hub.install_program(node, tmp_path / "release")
-    # The hub's address for pods that are started while it is installed.
+    # The address of the API server in pods started while the hub is installed.
     address = "169.254.2.1"
     try:
         with answered_throughout("installation", before):
@@ -73,7 +73,9 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
     assert not kubelet_asks_hub()
     assert after.restarts() == restarts + 1
     calls = [call for call in after.calls() if call.began >= since]
-    assert [call for call in calls if call.api != "yes"] == []  # DNS is away while coredns restarts, too
+    assert [
+        call for call in calls if call.api != "yes"
+    ] == []  # DNS is also unavailable while coredns restarts
     assert calls[-1].address != address
     before.wait_for_calls()
     assert cloud.kubectl(
@@ -82,7 +84,7 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
 
 
 def discover_issuer(node: Machine, clouds: Machine) -> None:
-    """Make a pod verify its token by the API server's issuer discovery, as Kubernetes' own test does."""
+    """Let a pod verify its token by the API server's issuer discovery, as in Kubernetes' own test."""
     token = {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": 7200}}
     manifest = {
         "apiVersion": "v1",

@@ -44,7 +44,7 @@ def install(node: Machine, clouds: Machine) -> None:
     until("the hub is installed", lambda: condition(clouds, node)["reason"] == "Installed", LONG)
 
 
-def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, clouds: Machine) -> None:
+def test_a_label_installs_a_hub_by_a_job_and_its_removal_removes_it(bare: Machine, clouds: Machine) -> None:
     def check_job(node: str) -> None:
         """The Job ran with the host's processes, network and root, and the hub is a static pod of the Job's image."""
         listed = (
@@ -93,14 +93,16 @@ def test_a_label_installs_a_hub_by_a_job_and_its_end_removes_it(bare: Machine, c
     before.wait_for_calls()
 
 
-def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, clouds: Machine) -> None:
+def test_a_failed_upgrade_of_the_static_pod_restores_the_former_hub(
+    instance: Instance, bare: Machine, clouds: Machine
+) -> None:
     """Run here, before other modules move the clocks: the hub in a container would have the machine's."""
     former, target, bad, missing = (
         f"--static-pod={hub_image.named(version)}"
         for version in (VERSION, hub_image.OTHER, hub_image.BAD, hub_image.MISSING)
     )
     bare.run("edgehub", "install", former, f"--node={bare.name}")
-    # Few kills: kubelet waits longer before each restart of a container within ten minutes.
+    # Few kills: kubelet backs off before each restart of a container within ten minutes.
     steps = 1, 3, 6
     upgrades = Upgrades(bare, hub.MANIFEST, former, target, [bad, missing], steps)
     upgrades.die_amid_installation(former, "--", "--port=10361", "--tls-port=10368")
@@ -110,8 +112,8 @@ def test_kubelet_goes_back_to_the_former_hub(instance: Instance, bare: Machine, 
 def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
     instance: Instance, bare: Machine, clouds: Machine
 ) -> None:
-    """A hub that was installed by hand gets a version that fails, one whose image cannot be pulled, and one that is
-    well; and reboots without a link then."""
+    """A hub installed by a user gets a version that fails, one whose image cannot be pulled, a good one, and then a
+    reboot without a link."""
 
     def ask_for(version: str) -> None:
         cloud.kubectl(

@@ -23,7 +23,7 @@ def reaches_cloud(node: Machine) -> bool:
     return node.try_run(*asked).stdout == "ok"
 
 
-def test_kubelet_is_the_one_that_kubeadm_started(node: Machine, clouds: Machine) -> None:
+def test_kubelet_was_started_by_kubeadm(node: Machine, clouds: Machine) -> None:
     drop_ins = node.run("systemctl", "show", "kubelet", "--property=DropInPaths", "--value")
     assert "10-kubeadm.conf" in drop_ins
     assert "kubelet-client-current.pem" in node.run("cat", "/etc/kubernetes/kubelet.conf")
@@ -33,7 +33,7 @@ def test_kubelet_is_the_one_that_kubeadm_started(node: Machine, clouds: Machine)
 
 
 @pytest.mark.parametrize("how", Cut)
-def test_a_cut_lasts_until_it_is_healed(node: Machine, clouds: Machine, how: Cut) -> None:
+def test_a_cut_link_stays_cut_until_restored(node: Machine, clouds: Machine, how: Cut) -> None:
     until("the cloud is reached", lambda: reaches_cloud(node), LONG)
     network.cut(clouds, NODE, how)
     try:
@@ -43,7 +43,7 @@ def test_a_cut_lasts_until_it_is_healed(node: Machine, clouds: Machine, how: Cut
     until("the cloud is reached again", lambda: reaches_cloud(node), LONG)
 
 
-def test_a_reboot_takes_rules_and_processes_and_keeps_the_disk(
+def test_a_reboot_clears_rules_and_processes_and_retains_the_disk(
     instance: Instance, node: Machine, clouds: Machine
 ) -> None:
     def service_rules() -> int:
@@ -72,7 +72,7 @@ def test_kubelet_changes_no_setting_of_this_machine(node: Machine) -> None:
     assert "vm/overcommit_memory" in changed
 
 
-def test_a_moved_clock_is_one_program_s_alone(node: Machine) -> None:
+def test_a_shifted_clock_affects_one_program_only(node: Machine) -> None:
     asked = ("date", "+%s")
     later, now = int(node.run(*units.LATER.split(), "86400", *asked)), int(node.run(*asked))
     assert 86400 - LONG < later - now <= 86400

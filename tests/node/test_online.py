@@ -1,4 +1,4 @@
-"""A node with its hub while the cloud is up: its certificate is renewed, it is drained, deleted and re-created."""
+"""A node with its hub while the cloud is up: its certificate is renewed, it is drained, deleted and recreated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ printf "keyUsage=critical,digitalSignature\\nextendedKeyUsage=$1Auth\\nsubjectAl
 openssl x509 -req -CA /etc/kubernetes/pki/ca.crt -CAkey /etc/kubernetes/pki/ca.key -extfile /tmp/extensions \
     -not_before "$(date -u -d '-9 days' +%Y%m%d%H%M%SZ)" -not_after "$(date -u -d '+1 hour' +%Y%m%d%H%M%SZ)"
 """
-"""Signs a certificate of which nine tenths are over, which is when kubelet asks for the next one."""
+"""A program that signs a certificate with nine tenths of its validity past, when kubelet requests the next one."""
 REPLACE = f"""\
 openssl pkey -in {PKI}/kubelet-$1-current.pem >/tmp/key
 cat - /tmp/key >{PKI}/kubelet-$1-old.pem
@@ -35,7 +35,7 @@ systemctl restart kubelet
 def test_kubelet_renews_its_certificate_and_the_hub_uses_the_new_one(node: Machine, clouds: Machine) -> None:
     make_old(node, clouds, "client")
     until("kubelet has another certificate", lambda: holds_a_day(node, "client"), LONG)
-    # The hub has kubelet's certificate, and would soon be without one.
+    # The hub uses kubelet's certificate, and would soon have none.
     node.run("systemctl", "restart", "edgehub")
     assert_serves(node, clouds)
 
@@ -46,7 +46,7 @@ def test_kubelet_has_a_serving_certificate_and_renews_it_through_the_hub(
     serving = "--field-selector=spec.signerName=kubernetes.io/kubelet-serving"
 
     def approved() -> bool:
-        """Approve kubelet's request, as a person does, and return whether it has its serving certificate."""
+        """Approve kubelet's request like an administrator; return True if kubelet has its serving certificate."""
         names = cloud.kubectl(clouds, "get", "csr", "--output=name", serving).split()
         if names:
             cloud.kubectl(clouds, "certificate", "approve", *names)
@@ -65,7 +65,7 @@ def test_kubelet_has_a_serving_certificate_and_renews_it_through_the_hub(
         node.run("systemctl", "restart", "kubelet")
 
 
-def test_a_drained_node_takes_pods_again(node: Machine, clouds: Machine) -> None:
+def test_a_drained_node_runs_pods_again(node: Machine, clouds: Machine) -> None:
     drained = Caller("drained", node, clouds)
     drained.start()
     options = ("--ignore-daemonsets", "--force", "--delete-emptydir-data", f"--timeout={LONG:.0f}s")
@@ -94,7 +94,7 @@ def test_a_node_that_was_reset_joins_again(node: Machine, clouds: Machine) -> No
 
 
 def make_old(node: Machine, clouds: Machine, use: str) -> None:
-    """Restart kubelet with a certificate for its key that is soon over."""
+    """Restart kubelet with a certificate for its key that expires soon."""
     requested = node.run("sh", "-euc", REQUEST, "sh", use)
     own = (use, node.name, address(node.name))
     node.run(
@@ -103,13 +103,13 @@ def make_old(node: Machine, clouds: Machine, use: str) -> None:
 
 
 def holds_a_day(node: Machine, use: str) -> bool:
-    """Return whether kubelet has a certificate that is not soon over."""
+    """Return True if kubelet has a certificate that does not expire soon."""
     file = f"{PKI}/kubelet-{use}-current.pem"
     return node.try_run("openssl", "x509", "-noout", "-checkend", "86400", "-in", file).returncode == 0
 
 
 def assert_serves(node: Machine, clouds: Machine) -> None:
-    """The node is Ready, and a new pod has the API server and DNS."""
+    """Check that the node is Ready, and that a new pod reaches the API server and DNS."""
     cloud.wait_until_ready(clouds, [node.name])
     new = Caller("new", node, clouds)
     new.start()

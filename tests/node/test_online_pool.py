@@ -1,4 +1,4 @@
-"""Two nodes of a pool with their hubs: the leader dies, one borrows the other's link, and both are cut off."""
+"""Two nodes of a pool with their hubs: the leader fails, one borrows the other's link, and both are cut off."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHARED = "pool-shared"
 def second(
     instance: Instance, node: Machine, clouds: Machine, behind_hub: None, prepared: None
 ) -> Iterator[Machine]:
-    """The other node of the pool, with its own hub, until the tests of this file end."""
+    """Return the other node of the pool, with its own hub, until the tests of this file end."""
     lifecycle.up(instance, 2)
     other = Machine(instance, "edge-2")
     hub.prepare_pool(clouds, POOL)
@@ -49,7 +49,7 @@ def second(
 
 @pytest.fixture(scope="module")
 def both(node: Machine, second: Machine, clouds: Machine) -> list[Caller]:
-    """A caller on each node, and a Service that has both."""
+    """Run a caller on each node, and a Service with both."""
     made = [Caller(f"on-{each.name}", each, clouds) for each in (node, second)]
     for caller in made:
         caller.start()
@@ -116,7 +116,7 @@ def test_kube_proxy_follows_the_reports_of_the_neighbours_kubelet(
 
 
 def leader(clouds: Machine) -> str:
-    """The node that leads the pool; "" if there is none."""
+    """Return the node that leads the pool; "" if there is none."""
     listed = ("--namespace=kube-system", "get", "configmap", f"leader-hub-{POOL}", "--ignore-not-found")
     said = cloud.kubectl(clouds, *listed, "--output=jsonpath={.data.leaders}")
     return said.partition("/")[0]
@@ -132,7 +132,7 @@ def rules(node: Machine) -> str:
 
 
 def ready(node: Machine) -> str:
-    """Return the hub's report on its path to the cloud."""
+    """Return the hub's report on its link to the cloud."""
     return node.try_run("curl", "--silent", "--max-time", "5", "http://127.0.0.1:10267/readyz").stdout
 
 

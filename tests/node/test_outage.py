@@ -1,4 +1,4 @@
-"""A node with its hub during an outage: a reboot, crashes and restarts, and the return of the cloud."""
+"""A node with its hub during an outage: a reboot, crashes and restarts, and the recovery of the cloud."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def caller(node: Machine, clouds: Machine, behind_hub: None, prepared: None) -> 
 
 @pytest.fixture(scope="module")
 def leaver(node: Machine, clouds: Machine, caller: Caller) -> Caller:
-    """A pod that is deleted in the cloud during the outage."""
+    """Start a pod that is deleted in the cloud during the outage."""
     leaves = Caller("leaves", node, clouds)
     leaves.start()
     return leaves
@@ -40,7 +40,7 @@ def leaver(node: Machine, clouds: Machine, caller: Caller) -> Caller:
 
 @pytest.fixture(scope="module")
 def rebooted(instance: Instance, node: Machine, clouds: Machine, caller: Caller, leaver: Caller) -> None:
-    """The node after a power cut in an outage and a boot an hour later, still cut off."""
+    """Return the node after a power cut in an outage and a boot an hour later, still cut off."""
     hub.make_autonomous(clouds, node.name)
     network.cut(clouds, node.name, Cut.HOLE)
     caller.wait_for_calls()
@@ -73,14 +73,12 @@ def test_services_and_dns_answer_soon_after_a_reboot_in_an_outage(
     print(
         f"after the reboot offline a pod had the API server and DNS {first - began} s after kubelet's start"
     )
-    # Seconds from kubelet's start to the first answers to a pod, at most.
+    # The maximum seconds from kubelet's start to the first responses to a pod.
     soon = 30
     assert first - began <= soon
 
 
-def test_a_hub_that_is_killed_in_an_outage_serves_again(
-    rebooted: None, node: Machine, caller: Caller
-) -> None:
+def test_a_hub_killed_in_an_outage_serves_again(rebooted: None, node: Machine, caller: Caller) -> None:
     former = hub.pid(node)
     node.run("systemctl", "kill", "--signal=KILL", "edgehub")
     until("another hub runs", lambda: hub.pid(node) not in (former, "0"), LONG)
@@ -89,7 +87,7 @@ def test_a_hub_that_is_killed_in_an_outage_serves_again(
 
 
 @pytest.mark.parametrize("service", ["kubelet", "containerd"])
-def test_a_crash_is_cured_after_a_restart_in_an_outage(
+def test_kubelet_restarts_a_crashed_container_in_an_outage(
     rebooted: None, node: Machine, caller: Caller, service: str
 ) -> None:
     node.run("systemctl", "restart", service)
@@ -99,7 +97,7 @@ def test_a_crash_is_cured_after_a_restart_in_an_outage(
     caller.wait_for_calls()
 
 
-def test_kube_proxy_and_coredns_come_back_in_an_outage(rebooted: None, node: Machine, caller: Caller) -> None:
+def test_kube_proxy_and_coredns_restart_in_an_outage(rebooted: None, node: Machine, caller: Caller) -> None:
     node.run("iptables", "--table=nat", "--flush", "KUBE-SERVICES")
     for program in ("kube-proxy", "coredns"):
         node.run("pkill", "-KILL", "-x", program)
@@ -151,7 +149,7 @@ def test_the_hub_is_upgraded_in_an_outage_and_survives_a_refused_installation(
 
 def test_a_static_pod_is_started_and_changed_in_an_outage(rebooted: None, node: Machine) -> None:
     def static_pod(image: str, name: str) -> Json:
-        """A static pod whose process has a name."""
+        """Return a static pod whose process has a name."""
         command = ["sh", "-c", "sleep infinity; true", name]
         return {
             "apiVersion": "v1",
@@ -175,12 +173,12 @@ def test_a_static_pod_is_started_and_changed_in_an_outage(rebooted: None, node: 
         node.run("rm", "-f", static)
 
 
-def test_a_hub_that_has_lost_what_it_knew_of_callers_answers_none(
+def test_a_hub_without_stored_reviews_of_callers_refuses_them(
     rebooted: None, node: Machine, caller: Caller
 ) -> None:
-    """The tests above depend on this memory: the caller's token is verified only by it."""
+    """The tests above depend on the stored reviews, as nothing else verifies the caller's token."""
     node.run("systemctl", "stop", "edgehub.socket", "edgehub")
-    # The key of the records by which the hub recognizes callers' tokens.
+    # The key of the digests by which the hub recognizes callers' tokens.
     callers_key = "/var/lib/edgehub/callers.key"
     node.run("rm", callers_key)
     node.run("systemctl", "start", "edgehub.socket", "edgehub")
@@ -190,7 +188,7 @@ def test_a_hub_that_has_lost_what_it_knew_of_callers_answers_none(
     assert not [call for call in caller.calls() if call.began > began and call.api == "yes"]
 
 
-def test_changes_of_the_cloud_in_an_outage_reach_the_node_after_it(
+def test_changes_in_the_cloud_during_an_outage_reach_the_node_afterwards(
     rebooted: None, node: Machine, clouds: Machine, caller: Caller, leaver: Caller
 ) -> None:
     cloud.kubectl(clouds, "delete", "pod", leaver.name, "--wait=false")
@@ -207,5 +205,5 @@ def runs(node: Machine, pattern: str) -> bool:
 
 
 def refused(caller: Caller, since: int) -> bool:
-    """Return whether a call since then got the hub's refusal of an unknown caller."""
+    """Return True if a call since then got the hub's refusal of an unknown caller."""
     return any(call.began > since and "cannot_be_verified" in call.api for call in caller.calls())

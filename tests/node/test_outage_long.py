@@ -1,4 +1,4 @@
-"""A node with its hub in an outage of weeks: power cuts, with all clocks moved, and the return of the cloud."""
+"""A node with its hub in an outage of weeks: power cuts, with all clocks shifted, and the recovery of the cloud."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def caller(node: Machine, clouds: Machine, behind_hub: None, prepared: None) -> 
 
 @pytest.fixture(scope="module")
 def cut_off(node: Machine, clouds: Machine, caller: Caller) -> None:
-    """The link is cut; a pod runs whose token will be over."""
+    """Cut the link, while a pod runs whose token will expire."""
     cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(short(node)))
     cloud.kubectl(clouds, "wait", f"--timeout={LONG:.0f}s", "--for=condition=Ready", f"pod/{SHORT}")
     hub.make_autonomous(clouds, node.name)
@@ -37,15 +37,15 @@ def cut_off(node: Machine, clouds: Machine, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("later", ["24h", "40d"])
-def test_pods_run_after_a_reboot_much_later_but_for_those_whose_token_is_over(
+def test_pods_run_after_a_much_later_reboot_except_with_an_expired_token(
     cut_off: None, instance: Instance, node: Machine, caller: Caller, later: str
 ) -> None:
     def proxy_log() -> str:
-        """The first letter and the day of each line that kube-proxy has written since the boot."""
+        """Return the first letter and the day of each line logged by kube-proxy since the boot."""
         return node.run("sh", "-c", "tail -qn 5 /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log")
 
     def today() -> str:
-        """The day by the node's moved clock, as klog begins a line."""
+        """Return the day by the node's shifted clock, in klog's format."""
         return node.run("date", "--utc", "+I%m%d").strip()
 
     lifecycle.reboot(instance, node.name, offline=True, later=later)
@@ -66,7 +66,7 @@ def test_pods_run_after_a_reboot_much_later_but_for_those_whose_token_is_over(
     assert not status.runs(node, SHORT)
 
 
-def test_cloud_and_node_are_of_one_mind_after_the_return(
+def test_cloud_and_node_agree_after_the_outage(
     cut_off: None, node: Machine, clouds: Machine, caller: Caller
 ) -> None:
     network.heal(clouds, node.name)
@@ -77,7 +77,7 @@ def test_cloud_and_node_are_of_one_mind_after_the_return(
 
 
 def short(node: Machine) -> dict[str, object]:
-    """The pod with a token of ten minutes."""
+    """Return the pod with a token valid for ten minutes."""
     token = {"serviceAccountToken": {"path": "token", "audience": SHORT, "expirationSeconds": 600}}
     container = {
         "name": SHORT,

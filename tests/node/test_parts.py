@@ -24,14 +24,14 @@ cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
 """
 
 
-def test_each_checkout_has_an_instance_of_its_own() -> None:
+def test_each_checkout_has_its_own_instance() -> None:
     names = {default_name(Path(path)) for path in ("/a/edgehub", "/b/edgehub", "/b/Ede Hub_")}
     assert len(names) == 3
     assert [Instance(name).name for name in names] == list(names)
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a b", "-a", "a" * 42])
-def test_a_name_that_is_no_folder_s_is_refused(name: str) -> None:
+def test_a_name_that_is_no_valid_folder_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not a valid instance name"):
         Instance(name)
 
@@ -54,14 +54,14 @@ def test_an_ended_process_is_not_confused_with_a_later_one(
     assert started(2**22 + 1) == ""
 
 
-def test_hierarchies_of_the_first_version_are_preferred() -> None:
+def test_cgroup_v1_hierarchies_are_preferred() -> None:
     found = cgroups.hierarchies(LEGACY)
     assert [each.controllers for each in found] == ["cpu,cpuacct", "name=systemd"]
     (unified,) = cgroups.hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n")
     assert (unified.kind, unified.controllers) == ("cgroup2", "")
 
 
-def test_the_table_that_cuts_a_node_names_it_and_its_pods() -> None:
+def test_the_firewall_table_that_cuts_a_node_off_names_it_and_its_pods() -> None:
     hole = network.rules("edge-2", network.Cut.HOLE)
     assert hole.count("{ 10.77.0.12, 10.244.2.0/24 } drop") == 2
     assert "reject" not in hole
@@ -69,7 +69,7 @@ def test_the_table_that_cuts_a_node_names_it_and_its_pods() -> None:
 
 
 @pytest.mark.parametrize(("text", "moved"), [("90s", 90), ("5m", 300), ("1h", 3600), ("40d", 3456000)])
-def test_a_length_of_time_is_read(text: str, moved: int) -> None:
+def test_a_duration_is_parsed(text: str, moved: int) -> None:
     assert units.seconds(text) == moved
 
 
@@ -79,13 +79,13 @@ def test_a_malformed_duration_is_refused(text: str) -> None:
         units.seconds(text)
 
 
-def test_a_moved_clock_is_a_drop_in_that_runs_the_unit_s_last_command() -> None:
+def test_a_shifted_clock_is_a_drop_in_that_runs_the_units_last_command() -> None:
     drop_in = units.launched("[Service]\nExecStart=\nExecStart=/usr/bin/one --flag $MORE\n", 60)
     assert drop_in == f"[Service]\nExecStart=\nExecStart={units.LATER} 60 /usr/bin/one --flag $MORE\n"
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="clocks are moved on x86-64 alone")
-def test_the_replaced_vdso_function_is_found_and_has_space_behind_it() -> None:
+def test_the_replaced_vdso_function_is_found_with_enough_space() -> None:
     with open("/proc/self/maps") as maps:
         line = next(line for line in maps if line.rstrip().endswith("[vdso]"))
     begin, end = (int(address, 16) for address in line.split()[0].split("-"))
@@ -95,7 +95,7 @@ def test_the_replaced_vdso_function_is_found_and_has_space_behind_it() -> None:
     assert len(code) <= len(mapped) - free
 
 
-def test_a_manifest_of_kubeadm_becomes_a_command_line() -> None:
+def test_a_manifest_of_kubeadm_is_converted_to_a_command_line() -> None:
     manifest = {"spec": {"containers": [{"command": ["etcd", "--name=cloud"]}]}}
     assert cloud.command(manifest) == ["/usr/bin/etcd", "--name=cloud", "--unsafe-no-fsync"]
 
@@ -109,7 +109,7 @@ def test_kubeadm_gets_the_cgroup_driver_of_the_machine() -> None:
     assert yaml.safe_load(node.join_configuration("edge-1"))["nodeRegistration"]["name"] == "edge-1"
 
 
-def test_an_archive_has_what_an_image_is_made_of(tmp_path: Path) -> None:
+def test_an_archive_has_the_files_of_an_image(tmp_path: Path) -> None:
     def file(archive: tarfile.TarFile, name: str) -> bytes:
         held = archive.extractfile(name)
         assert held is not None
@@ -140,7 +140,7 @@ def test_libraries_of_a_program_are_read_from_ldd() -> None:
     assert images.linked(said) == ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
 
 
-def test_a_missing_requirement_is_one_line_and_exit_status_2(
+def test_a_missing_requirement_is_reported_in_one_line_with_exit_status_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
@@ -155,7 +155,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         commands.require_machine()
 
 
-def test_a_command_that_is_not_running_s_is_an_error_of_one_line(
+def test_an_unknown_command_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -1,4 +1,5 @@
-"""A node with as many pods as kubelet takes: memory and CPU of hub and kubelet, printed by `scripts/test --node -s`."""
+"""A node with the maximum number of kubelet's pods: memory and CPU of hub and kubelet, printed by `scripts/test --node
+-s`."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixture
 NAME = "many"
 
 
-def test_a_node_takes_as_many_pods_as_without_a_hub(node: Machine, clouds: Machine) -> None:
+def test_a_node_runs_as_many_pods_as_without_a_hub(node: Machine, clouds: Machine) -> None:
     @dataclass(frozen=True, slots=True)
     class Use:
-        """Memory in MB, and CPU seconds that a program has used so far."""
+        """Memory in MB, and the CPU seconds used by a program so far."""
 
         memory: float
         processor: float
@@ -60,7 +61,7 @@ def test_a_node_takes_as_many_pods_as_without_a_hub(node: Machine, clouds: Machi
 
 
 def deployment(node: Machine, replicas: int) -> dict[str, object]:
-    """Pods of pause without anything."""
+    """Return a Deployment of empty pause pods."""
     labels = {"app": NAME}
     container = {"name": NAME, "image": callers.image(node, "pause"), "imagePullPolicy": "IfNotPresent"}
     spec = {

@@ -1,4 +1,4 @@
-"""Upgrades that fail, or are killed or rebooted at each step: a real systemd goes back to the former hub."""
+"""Upgrades that fail, or are killed or rebooted at each step: a real systemd restores the former hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENDS = "#!/bin/sh\nexit 3\n"
 NEVER_READY = "#!/bin/sh\nexec sleep 600\n"
 
 
-def test_systemd_goes_back_to_the_former_hub(
+def test_a_failed_upgrade_of_the_unit_restores_the_former_hub(
     instance: Instance, node: Machine, clouds: Machine, behind_hub: None
 ) -> None:
     for name, text in {"ends": ENDS, "never": NEVER_READY}.items():

@@ -1,1 +1,1 @@
-"""Tests of the tree itself: the rules of modules, documents, scripts and locks."""
+"""Tests of the repository itself: rules for modules, docs, scripts and locks."""

@@ -1,4 +1,4 @@
-"""`scripts/clients`: how it reads a client's lines, and which states count as different."""
+"""`scripts/clients`: the parsing of a client's lines, and the states that count as different."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scripts.client_programs.program import table, verdict
 from scripts.client_programs.site import PLAIN, STRAIGHT, TLS
 
 
-def test_each_ecosystem_has_a_program_and_what_pins_it() -> None:
+def test_each_ecosystem_has_a_program_and_a_lock_file() -> None:
     pins = {
         "python": "requirements.txt",
         "javascript": "package-lock.json",
@@ -54,7 +54,7 @@ def test_the_state_of_a_client_program_is_compared(
         client.stop()
 
 
-def test_a_difference_counts_at_the_hub_alone() -> None:
+def test_only_a_difference_at_the_hub_is_an_error() -> None:
     wrong = {("Java", PLAIN): "1 missing: a", ("Java", STRAIGHT): "1 missing: a", ("Go", TLS): "1 ghosts: b"}
     assert [differs(wrong, *who) for who in wrong] == [False, False, True]
     found = [

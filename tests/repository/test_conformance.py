@@ -1,4 +1,4 @@
-"""`scripts/conformance`: its specs, and how it reads upstream's reports."""
+"""`scripts/conformance`: its specs, and the parsing of upstream's reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_report_has_an_outcome_for_each_spec_that_ran() -> None:
     assert found == {"[sig-apps] good": "", "[sig-apps] bad": "no luck", "[sig-apps] late": "timedout"}
 
 
-def test_the_table_counts_what_passes_straight() -> None:
+def test_the_table_counts_specs_that_pass_without_the_hub() -> None:
     csr, *_ = FORBIDDEN
     direct = {"a": "", "b": "", "c": "no", csr: ""}
     relay, filtered = {"a": "", "b": "lost", csr: "403"}, {"a": "", "b": "", csr: "403"}

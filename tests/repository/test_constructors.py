@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.repository.support.tree import label, parse, program_modules
 
 MOST_PARAMETERS = 6
-"""Parameters of a constructor beside `self`; of a generated one, its fields."""
+"""The maximum number of constructor parameters besides `self`; for a generated one, its fields."""
 
 LARGE_CONSTRUCTORS = {
     "addons.filters.plugins.FilterPlugin": (
@@ -30,26 +30,26 @@ LARGE_CONSTRUCTORS = {
         "a record of the parts that reports read: each report takes the hub",
     ),
 }
-"""Classes that are made of more: of how many, and why. A number that is too high fails, so they only shrink."""
+"""Classes with more parameters: the number, and the reason. A number that is too high fails, so they only shrink."""
 
 CALLED = {"collections.abc.Callable"}
 """Types of the language that act."""
 
 
 class Class(NamedTuple):
-    """A class, or an alias of types, and its constructor's parameters."""
+    """A class, or a type alias, and its constructor's parameters."""
 
     name: str
     is_generated: bool
     parameters: int
     acts: bool
-    """Whether an object acts or changes, whatever its fields are."""
+    """True if an object acts or changes, whatever its fields are."""
     names: frozenset[str]
     """The types of its fields, or of an alias, with their modules."""
 
 
 def classes() -> Iterator[Class]:
-    """Each class and type alias of the program."""
+    """Yield each class and type alias of the program."""
     for path in program_modules():
         module = label(path).removesuffix(".py").replace("/", ".")
         imported = {
@@ -100,14 +100,14 @@ def names_of(*nodes: ast.AST) -> frozenset[str]:
 
 
 def collaborators(known: list[Class]) -> set[str]:
-    """Return the names of all types that act, and of all types that contain such."""
+    """Return the names of all types that act, and of all types that contain one."""
     found = CALLED | {each.name for each in known if each.acts}
     while more := {each.name for each in known if each.names & found} - found:
         found |= more
     return found
 
 
-def test_no_class_is_made_of_more_than_a_reader_takes_in() -> None:
+def test_the_number_of_constructor_parameters_is_bounded() -> None:
     known = list(classes())
     acting = collaborators(known)
     large = {

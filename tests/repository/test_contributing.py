@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is right: a newcomer's filter, made from this page only, passes the tests that the page names."""
+"""CONTRIBUTING.md is correct: a newcomer's filter, made from this page only, passes the tests named on it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BLOCK = re.compile(r"^```(diff|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 @pytest.mark.timeout(900)  # it runs a tenth of all tests
 @pytest.mark.skipif(shutil.which("git") is None, reason="git applies what the page shows as a difference")
-def test_a_filter_is_added_by_the_page_alone(tmp_path: Path) -> None:
+def test_a_filter_can_be_added_by_following_the_page_only(tmp_path: Path) -> None:
     folders = ("addons", "kube", "controllers", "configmaps", "tests", "docs")
     for folder in folders:
-        # With compiled files, except those that other tests are writing now.
+        # Copy compiled files too, except those being written by other tests.
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.pyc.*"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     page = ROOT / "CONTRIBUTING.md"

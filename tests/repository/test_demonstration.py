@@ -1,4 +1,4 @@
-"""The objects of the demo: as real as a node's, with managedFields, and nothing of them is lost in protobuf."""
+"""The objects of the demo: as real as a node's, with managedFields, and convertible to protobuf without loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.cloud.scriptable.protobuf import encode_message
 
 
 @pytest.mark.parametrize("document", objects(), ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
-def test_nothing_of_the_demos_objects_is_lost_in_protobuf(document: Json) -> None:
+def test_the_demos_objects_lose_nothing_in_protobuf(document: Json) -> None:
     def missing(wanted: object, found: object) -> list[str]:
         """Return the paths where `found` differs; it may have more."""
         if isinstance(wanted, dict) and isinstance(found, dict):

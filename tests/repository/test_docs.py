@@ -1,4 +1,4 @@
-"""Pages agree with the code and stay short; each bound has a row; names on a page exist."""
+"""Docs agree with the code and stay short; each bound has a row; names on a page exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_docs_and_readme_stay_within_their_limits() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in NAVIGATION["Use"] if page != "README.md"])
-def test_a_page_of_use_is_short(page: str) -> None:
+def test_each_page_of_the_section_use_is_short(page: str) -> None:
     assert len((ROOT / page).read_text().split()) <= MAX_PAGE_OF_USE
 
 
@@ -41,7 +41,7 @@ def test_the_generated_tables_of_the_pages_are_current() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
-def test_a_row_of_a_bound_names_the_metric_that_counts_or_why_none_does(row: str) -> None:
+def test_each_row_of_a_bound_names_its_metric_or_the_reason_for_none(row: str) -> None:
     known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
     found = METRIC.search(row)
     assert re.search(r"\| none: \w", row) if found is None else {found[2]} - {None} <= known[found[1]]
@@ -56,7 +56,7 @@ def test_each_bound_of_the_code_has_a_row() -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for name in re.findall(r"^MAX_\w+", ast.unparse(node))
     }
-    # Tries of one write, which then waits: nothing that others can make grow.
+    # Attempts of one write, which then waits: not a bound against growth.
     no_bounds = {"addons.offline.writes.replay.MAX_CONFLICTS"}
     assert constants - documented == no_bounds
     counted = {found[3] for row in ROWS if (found := METRIC.search(row)) and found[2] == "bound"}
@@ -90,9 +90,9 @@ def test_names_and_links_of_a_page_exist(page: object) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=label)
-def test_a_link_leads_to_a_heading(page: Path) -> None:
+def test_a_link_with_an_anchor_refers_to_a_heading(page: Path) -> None:
     def anchors(page: Path) -> list[str]:
-        """The anchors of a page's headings, as the site and GitHub make them."""
+        """Return the anchors of a page's headings, as the site and GitHub generate them."""
         titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
         return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
 
@@ -105,7 +105,7 @@ def test_a_link_leads_to_a_heading(page: Path) -> None:
 
 
 def leads(name: str) -> bool:
-    """Whether a dotted name is a module, or defined in one."""
+    """Return True if a dotted name is a module, or defined in one."""
     parts = name.split(".")
     for length in range(len(parts), 0, -1):
         try:

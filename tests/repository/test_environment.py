@@ -29,7 +29,7 @@ TOOLS = (
     "tail",
     "tee",
 )
-"""All programs that the scripts need in addition to Python."""
+"""All programs that the scripts need besides Python."""
 PACKAGES = ("addons", "controllers", "kube")
 """The packages of the project."""
 
@@ -69,7 +69,8 @@ class Machine:
         pip: str = "true",
         at: Path | None = None,
     ) -> None:
-        """Puts a Python on the PATH, or elsewhere: its version, whether it has venv, its ABI, what its pip does."""
+        """Put a Python on the PATH, or elsewhere: its version, whether it has venv, its ABI, and the effect of its
+        pip."""
         program = (at or self.path) / name
         program.parent.mkdir(parents=True, exist_ok=True)
         missing = "" if venv else "sys.modules['ensurepip'] = None\n"
@@ -91,22 +92,22 @@ ${{@: -1}}" ;;
         program.chmod(0o755)
 
     def start(self, *sets: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Makes the environment with the sets; prints the interpreter found."""
+        """Create the environment with the sets; print the interpreter that was found."""
         return subprocess.run(
             self.command(*sets), env=self.environ(environ), capture_output=True, text=True, check=False
         )
 
     def command(self, *sets: str) -> list[str]:
-        """A script that wants the sets."""
+        """Return a script that requires the sets."""
         source = f". '{self.root}/scripts/environment'; environment {' '.join(sets)}; printf %s \"$python\""
         return ["bash", "-c", source]
 
     def environ(self, more: Mapping[str, str]) -> dict[str, str]:
-        """The variables of this machine."""
+        """Return the environment variables of this machine."""
         return {"PATH": str(self.path), "HOME": str(self.home), **more}
 
     def installed(self) -> list[str]:
-        """The installations that pip was asked for since the last call: locks, and `project`."""
+        """Return the installations requested from pip since the last call: locks, and `project`."""
         calls = self.calls.read_text().splitlines() if self.calls.exists() else []
         self.calls.unlink(missing_ok=True)
         wanted = [
@@ -117,13 +118,13 @@ ${{@: -1}}" ;;
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Machine:
-    """A machine without any Python."""
+    """Return a machine without Python."""
     return Machine(tmp_path)
 
 
 @pytest.fixture
 def machine(bare: Machine) -> Machine:
-    """A machine with the newest Python."""
+    """Return a machine with the newest Python."""
     bare.install("python3.13")
     return bare
 
@@ -149,7 +150,7 @@ def test_the_first_start_compiles_the_project(machine: Machine) -> None:
 
 def test_the_second_start_is_quick(machine: Machine) -> None:
     def spent_by_children() -> float:
-        """CPU seconds of the child processes that have ended so far."""
+        """Return the CPU seconds of the child processes that have ended so far."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         return used.ru_utime + used.ru_stime
 
@@ -160,13 +161,13 @@ def test_the_second_start_is_quick(machine: Machine) -> None:
         assert machine.start("hub").stderr == ""
         return spent_by_children() - begin
 
-    # Seconds of CPU that a second start may spend on the environment.
+    # The maximum CPU seconds of a second start for the environment.
     quick_start = 0.1
-    # The best of some: what else the machine does takes its caches.
+    # The best of several, as other load evicts caches.
     assert min(seconds() for _ in range(10)) < quick_start
 
 
-def test_a_further_set_is_added_to_the_one_environment(machine: Machine) -> None:
+def test_an_additional_set_is_installed_into_the_same_environment(machine: Machine) -> None:
     machine.start("hub")
     machine.installed()
     assert "up to date" in machine.start("manager").stderr
@@ -181,7 +182,9 @@ def test_a_further_set_is_added_to_the_one_environment(machine: Machine) -> None
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "requirements/hub.lock"])
-def test_a_change_is_noticed_and_so_is_its_undoing(changed: str, machine: Machine) -> None:
+def test_a_changed_file_and_its_restoration_each_cause_an_installation(
+    changed: str, machine: Machine
+) -> None:
     machine.start("hub")
     old = (machine.root / changed).read_text()
     for text in ("new", old):
@@ -191,7 +194,7 @@ def test_a_change_is_noticed_and_so_is_its_undoing(changed: str, machine: Machin
         assert machine.installed() == ["hub", "project"]
 
 
-def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(machine: Machine) -> None:
+def test_a_set_whose_lock_changed_is_updated_when_it_is_next_requested(machine: Machine) -> None:
     machine.start("hub", "test")
     (machine.root / "requirements/test.lock").write_text("new")
     machine.installed()
@@ -200,7 +203,7 @@ def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(machine: 
     assert machine.installed() == ["hub", "test", "project"]
 
 
-def test_a_set_that_is_not_asked_for_is_not_forgotten(machine: Machine) -> None:
+def test_a_set_stays_installed_when_it_is_not_requested(machine: Machine) -> None:
     machine.start("hub", "test")
     (machine.root / "pyproject.toml").write_text("new")
     assert "up to date" in machine.start("hub").stderr
@@ -225,7 +228,7 @@ def test_a_linked_environment_outside_the_checkout_is_not_emptied(machine: Machi
 
 
 @pytest.mark.parametrize("before", ["nothing", "an older environment"])
-def test_an_interrupted_start_is_begun_again(before: str, bare: Machine) -> None:
+def test_an_interrupted_installation_is_repeated(before: str, bare: Machine) -> None:
     if before != "nothing":
         bare.install("python3.13")
         bare.start("hub")
@@ -239,7 +242,7 @@ def test_an_interrupted_start_is_begun_again(before: str, bare: Machine) -> None
     assert "making the environment" in again.stderr
 
 
-def test_a_failure_of_pip_is_shown_and_tried_again(bare: Machine) -> None:
+def test_a_failure_of_pip_is_printed_and_retried(bare: Machine) -> None:
     bare.install("python3.13", pip="echo no route to the index; exit 1")
     failed = bare.start("hub")
     assert failed.returncode == 2
@@ -249,7 +252,7 @@ def test_a_failure_of_pip_is_shown_and_tried_again(bare: Machine) -> None:
     assert bare.installed() == ["hub", "hub"]
 
 
-def test_two_scripts_at_once_install_once(bare: Machine) -> None:
+def test_two_concurrent_scripts_install_once(bare: Machine) -> None:
     bare.install("python3.13", pip="sleep 0.2")
     runs = [
         subprocess.Popen(bare.command("hub"), env=bare.environ({}), stderr=subprocess.PIPE, text=True)
@@ -307,7 +310,7 @@ def test_a_machine_without_wheels_is_reported_before_pip_runs(abi: str, bare: Ma
     assert at < lines.index("no compiler")
 
 
-def test_a_python_without_venv_is_passed_over_for_one_that_has_it(bare: Machine) -> None:
+def test_a_python_without_venv_is_skipped_for_one_with_venv(bare: Machine) -> None:
     bare.install("python3.13", venv=False)
     bare.install("python3.12")
     assert f"with {bare.path}/python3.12" in bare.start("hub").stderr
@@ -330,7 +333,7 @@ def test_python_is_found_in_pyenv(source: str, bare: Machine) -> None:
 
 
 @pytest.mark.parametrize(("home", "seen"), [("", "none"), ("/nonexistent", "/nonexistent")])
-def test_no_home_is_needed(home: str, seen: str, machine: Machine) -> None:
+def test_the_environment_is_created_without_home(home: str, seen: str, machine: Machine) -> None:
     *bash, script = machine.command("hub")
     command = [*bash, script + '; printf "\\n%s" "${HOME-none}"']
     done = subprocess.run(
@@ -341,8 +344,8 @@ def test_no_home_is_needed(home: str, seen: str, machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("cache", ["XDG_CACHE_HOME", "HOME", "TMPDIR"])
-def test_a_read_only_checkout_keeps_its_environment_in_the_cache_folder(cache: str, machine: Machine) -> None:
-    # The root user may write everywhere, so the script is made to believe it.
+def test_a_read_only_checkout_has_its_environment_in_the_cache_folder(cache: str, machine: Machine) -> None:
+    # root may write everywhere, so the check in the script is faked.
     script = machine.root / "scripts" / "environment"
     script.write_text(script.read_text().replace("[[ ! -w $root ]]", "true"))
     folder = machine.home.parent / "elsewhere"
@@ -357,7 +360,7 @@ def test_a_read_only_checkout_keeps_its_environment_in_the_cache_folder(cache: s
 @pytest.mark.parametrize(
     ("answer", "installs"), [("go1.26.8", False), ("go1.27rc1", False), ("go1.25.3", True), ("", True)]
 )
-def test_go_is_installed_only_where_none_is_new_enough(answer: str, installs: bool, machine: Machine) -> None:
+def test_go_is_installed_only_if_none_is_new_enough(answer: str, installs: bool, machine: Machine) -> None:
     (machine.path / "go").write_text(f"#!/bin/bash\n[[ -n '{answer}' ]] && echo '{answer}'\n")
     (machine.path / "go").chmod(0o755)
     machine.start("hub", "go")

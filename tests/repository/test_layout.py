@@ -19,11 +19,11 @@ from tests.repository.support.tree import (
 )
 
 SHARED_NAMES = {"Settings": "those of the hub, and those of the manager: two programs"}
-"""Name of more than one class: what they are. One that is no longer needed fails, so the table only shrinks."""
+"""Names of more than one class, with their meaning. An unneeded entry fails, so the table only shrinks."""
 
 
 def packages() -> dict[Path, tuple[int, int]]:
-    """The number of modules other than `__init__`, and of sub-packages, in each package of product and scripts."""
+    """Return the number of modules, without `__init__`, and of sub-packages, in each package of product and scripts."""
     folders = {path.parent for path in program_modules()}
     return {
         folder: (
@@ -34,9 +34,9 @@ def packages() -> dict[Path, tuple[int, int]]:
     }
 
 
-def test_only_addons_and_what_starts_them_stand_directly_in_addons() -> None:
+def test_addons_contains_only_addons_and_the_modules_that_start_them() -> None:
     def listed_addons(hub: Path) -> set[str]:
-        """The modules directly in `addons/` that the list of addons imports."""
+        """Return the modules directly in `addons/` that the addon list imports."""
         return {
             node.module.partition(".")[2]
             for node in ast.walk(parse(hub))
@@ -44,21 +44,21 @@ def test_only_addons_and_what_starts_them_stand_directly_in_addons() -> None:
         }
 
     here = {path.stem for path in (ROOT / "addons").glob("*.py")} - {"__init__"}
-    # Modules directly in `addons/` that are not addons: the list of addons, and the modules that start them.
+    # Other modules directly in `addons/`: the addon list, and the modules that start addons.
     beside_the_addons = frozenset({"hub", "options", "parts", "settings", "command"})
     assert here - beside_the_addons == listed_addons(ROOT / "addons" / "hub.py") - beside_the_addons
     assert here >= beside_the_addons
 
 
-def test_only_commands_stand_directly_in_scripts() -> None:
+def test_scripts_contains_only_commands() -> None:
     assert [label(path) for path in modules() if path.parent == ROOT / "scripts"] == []
 
 
-def test_no_package_holds_more_than_a_reader_takes_in() -> None:
-    # Modules, or sub-packages, of one package: what a reader takes in at a glance.
+def test_the_number_of_modules_in_a_package_is_bounded() -> None:
+    # The maximum of modules, or of sub-packages, in one package.
     most_entries = 13
     large = {label(path): max(counts) for path, counts in packages().items() if max(counts) > most_entries}
-    # Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink.
+    # Packages with more modules: the number, and the reason. A number that is too high fails, so they only shrink.
     large_packages = {
         "addons": (15, "one addon a module, and what starts them"),
         "addons/filters/builtin": (14, "one filter a module, and what they share"),
@@ -96,7 +96,7 @@ def test_no_two_modules_of_the_product_share_a_name() -> None:
         if path.stem != "__init__":
             found[path.stem].append(label(path))
     shared = {name: where for name, where in found.items() if len(where) > 1}
-    # Name of more than one module: what they are. All are of one thing; one that is no longer needed fails.
+    # Names of more than one module, with their common meaning. An unneeded entry fails.
     shared_modules = {
         "admin": "the admin port of the hub, and the manager's",
         "metrics": "those of the hub, and those of the manager",
@@ -106,8 +106,8 @@ def test_no_two_modules_of_the_product_share_a_name() -> None:
     assert set(shared) == set(shared_modules), shared
 
 
-def test_helpers_of_tests_lie_in_folders_of_their_own() -> None:
-    # Folders of `tests/` that hold helpers; their own tests lie beside them.
+def test_helpers_of_tests_are_in_separate_folders() -> None:
+    # Folders of `tests/` with helpers, next to the helpers' own tests.
     helpers = frozenset({"support", "clients", "cloud", "fixtures", "fuzz", "histories", "wrong_clock"})
     among = [
         label(path)

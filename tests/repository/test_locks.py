@@ -17,18 +17,18 @@ DIGEST = re.compile(r" {4}--hash=sha256:[0-9a-f]{64}(?: \\)?")
 
 
 def pins(lock: Path) -> set[tuple[str, str]]:
-    """The packages of a lock, and their versions."""
+    """Return the packages in a lock, with their versions."""
     entries = map(ENTRY.fullmatch, lock.read_text().splitlines())
     return {(found["name"], found["version"]) for found in entries if found}
 
 
 def names(lock: Path) -> set[str]:
-    """The packages of a lock."""
+    """Return the packages in a lock."""
     return {name for name, _ in pins(lock)}
 
 
 def packages(requirements: list[str]) -> set[str]:
-    """The normalised names in requirements."""
+    """Return the normalised names in requirements."""
     return {re.split(r"[^\w.-]", text)[0].lower().replace("_", "-") for text in requirements}
 
 
@@ -37,14 +37,14 @@ def pyproject() -> dict[str, Any]:
 
 
 def _all(text: dict[str, Any]) -> list[str]:
-    """Every requirement but Go's."""
+    """Return every requirement except Go's."""
     project, groups = text["project"], text["dependency-groups"]
     return [*project["dependencies"], *groups["build"], *groups["test"]]
 
 
 @pytest.fixture(scope="module")
 def wanted() -> dict[str, set[str]]:
-    """The packages that pyproject.toml asks for, by the lock that holds them."""
+    """Return the packages that pyproject.toml requires, by the lock that contains them."""
     text = pyproject()
     project, groups = text["project"], text["dependency-groups"]
     return {
@@ -59,14 +59,14 @@ def wanted() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=label)
-def test_a_lock_holds_versions_and_digests_only(lock: Path) -> None:
+def test_a_lock_contains_only_versions_and_digests(lock: Path) -> None:
     lines = lock.read_text().splitlines()
     assert lines[0].startswith("# Made by scripts/lock")
     assert [line for line in lines[1:] if not ENTRY.fullmatch(line) and not DIGEST.fullmatch(line)] == []
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=label)
-def test_a_lock_does_not_hold_the_package_that_has_our_name(lock: Path) -> None:
+def test_a_lock_does_not_contain_the_other_package_named_edgehub(lock: Path) -> None:
     assert "edgehub" not in names(lock)
 
 
@@ -76,8 +76,8 @@ def test_each_dependency_is_locked(wanted: dict[str, set[str]]) -> None:
     assert missing == {stem: set() for stem in wanted}
 
 
-def test_the_locks_of_a_checkout_fit_one_environment() -> None:
-    """The manager's packages had versions, and so an environment, of their own."""
+def test_the_locks_of_a_checkout_can_share_one_environment() -> None:
+    """The manager's packages once had other versions, and so a separate environment."""
     sets = {stem: pins(ROOT / f"requirements/{stem}.lock") for stem in ("hub", "test", "manager")}
     versions: dict[str, set[str]] = {}
     for name, version in set().union(*sets.values()):
@@ -93,11 +93,11 @@ def test_locked_dependencies_of_the_hub_lack_kubernetes() -> None:
     assert "mitmproxy" not in names(ROOT / "requirements/manager.lock")
 
 
-def test_the_project_never_wants_itself(wanted: dict[str, set[str]]) -> None:
+def test_the_project_does_not_require_itself(wanted: dict[str, set[str]]) -> None:
     assert "edgehub" not in set().union(*wanted.values())
 
 
-def test_the_lowest_lock_holds_the_lowest_versions() -> None:
+def test_the_lowest_lock_contains_the_lowest_versions() -> None:
     bounds = {
         re.split(r"[^\w.-]", text)[0].lower(): found[1]
         for text in _all(pyproject())

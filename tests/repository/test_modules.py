@@ -1,4 +1,4 @@
-"""Rules of every Python file: docstrings, a bounded length, and a reason beside each silenced check."""
+"""Rules for every Python file: docstrings, a bounded length, and a reason for each silenced check."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from kube.option import VERSION
 from tests.repository.support.tree import ROOT, label, modules, parse, product_modules, program_modules
 
 LONGEST_MODULE = 400
-"""Lines. A longer module has more than one concern."""
+"""The maximum lines of a module. A longer one has more than one concern."""
 
 LONGEST_FUNCTION = 60
-"""Lines, in the product and its scripts: about a screen. Tests may be longer, because of their tables."""
+"""The maximum lines of a function in the product and its scripts: about a screen. Tests may be longer, due to their
+tables."""
 
 THIS = Path(__file__).resolve()
 """This file contains forbidden examples, so the line checks skip it."""
@@ -28,11 +29,11 @@ SILENCED = re.compile(
 """A comment that silences a check, and the text after its codes."""
 
 RELATIVE = re.compile(r"(?:What|Who|Those|Of|As|Have|Has)\b")
-"""Words that begin a description around a thing. A docstring begins with a verb or with the thing's standard name."""
+"""Words that start an indirect description. A docstring begins with a verb or with the thing's standard name."""
 
 
 def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Every function and method of a module."""
+    """Yield every function and method of a module."""
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -50,12 +51,12 @@ def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def around(module: ast.Module) -> list[int]:
-    """The lines of docstrings that begin with a relative word."""
+    """Return the lines of docstrings that begin with such a word."""
     return [line for line, text in docstrings(module) if RELATIVE.match(text)]
 
 
 def unexplained(line: str) -> bool:
-    """Whether a line silences a check without saying why."""
+    """Return True if a line silences a check without a reason."""
     found = SILENCED.search(line)
     return found is not None and not re.search(r"[a-z]{2}", found["reason"])
 
@@ -86,8 +87,8 @@ def test_functions_are_short() -> None:
     assert not long, "\n".join(long)
 
 
-def test_one_module_has_the_version_of_the_project() -> None:
-    """The manager named itself by a number that a release would have left behind."""
+def test_only_one_module_defines_the_version() -> None:
+    """The manager once reported a hard-coded version, which a release would have left unchanged."""
     alone = re.compile(rf"(?<![\d.]){re.escape(VERSION)}(?![\d.])")
     sources = [*program_modules(), ROOT / "pyproject.toml", ROOT / "setup.py"]
     assert [label(path) for path in sources if alone.search(path.read_text())] == ["kube/option.py"]
@@ -135,7 +136,7 @@ def test_a_suppression_needs_a_reason(line: str, wrong: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("opening", ["What", "Who", "Those", "Of", "As", "Have", "Has"])
-def test_a_docstring_that_begins_around_its_thing_is_found(source: str, opening: str) -> None:
+def test_a_docstring_that_begins_with_an_indirect_description_is_found(source: str, opening: str) -> None:
     assert len(around(ast.parse(source.format(opening)))) == 1
     assert around(ast.parse(source.format(f"{opening}x"))) == []
     assert around(ast.parse(f'print("{opening} else")')) == []

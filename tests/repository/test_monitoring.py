@@ -1,4 +1,4 @@
-"""The Grafana board and the Prometheus alerts ask for metrics that hub and manager have, with the labels they have."""
+"""The Grafana board and the Prometheus alerts query existing metrics of hub and manager, with existing labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LABELS_SHOWN = re.compile(r"\{\{ ?\$labels\.(\w+) ?\}\}|\{\{(\w+)\}\}")
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """(query, the texts that name its labels) of each panel and alert."""
+    """Yield (query, the texts that name its labels) of each panel and alert."""
     for panel in json.loads((DOCS / "grafana.json").read_text())["panels"]:
         for target in panel.get("targets", []):
             yield target["expr"], target["legendFormat"]
@@ -29,11 +29,11 @@ def queries() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("query", "legend"), list(queries()))
-def test_a_query_is_of_a_metric_and_its_labels(query: str, legend: str) -> None:
+def test_each_query_uses_an_existing_metric_with_its_labels(query: str, legend: str) -> None:
     known = samples(metrics.REGISTRY) | samples(controllers.runtime.metrics.REGISTRY)
     found = ASKED.findall(query)
     assert found, f"{query} asks for no metric"
-    # Labels that Prometheus adds by itself.
+    # Labels added by Prometheus.
     everywhere = {"instance", "job"}
     for name, picked in found:
         assert name in known, f"there is no metric {name}"
@@ -61,7 +61,7 @@ def test_the_board_has_each_metric_of_the_hub() -> None:
 
 
 def test_panels_do_not_overlap() -> None:
-    """Grafana moves what overlaps, and the board then looks otherwise than here."""
+    """Grafana moves overlapping panels, so that the board differs from the file."""
     panels = json.loads((DOCS / "grafana.json").read_text())["panels"]
     taken = [
         (each["gridPos"]["x"] + column, each["gridPos"]["y"] + line)

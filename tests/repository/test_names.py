@@ -11,22 +11,23 @@ import pytest
 from tests.repository.support.tree import ROOT, label, modules, parse
 
 BANNED = {"kept", "place", "room", "told", "turn", "way", "whole", "word"}
-"""Terms that had a meaning of their own in each module. The field has a name for each of them: cached, lock."""
+"""Private terms that had another meaning in each module. The field has a name for each of them, such as cached or
+lock."""
 
 
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 def is_banned(name: str) -> bool:
-    """True if a name has one of these terms, or its plural, as a part."""
+    """Return True if a name has one of these terms, or its plural, as a part."""
     return any({part, part.removesuffix("s")} & BANNED for part in map(str.lower, _PART.findall(name)))
 
 
 def test_no_name_is_a_private_term() -> None:
-    """Names of test functions are sentences, so any word may occur in them."""
+    """Names of test functions are sentences, so they may contain any word."""
 
     def defined(module: ast.Module) -> Iterator[str]:
-        """The names of classes, functions, parameters, attributes and variables that a module defines."""
+        """Yield the names of classes, functions, parameters, attributes and variables that a module defines."""
         for node in ast.walk(module):
             match node:
                 case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):

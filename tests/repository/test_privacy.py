@@ -8,7 +8,7 @@ import pytest
 
 from tests.repository.support.tree import files, label
 
-# Spelled in pieces: this file is read by its own test.
+# Written in pieces, as the test also reads this file.
 REGISTRIES = (
     ("pypi", "org"),
     ("pythonhosted", "org"),
@@ -24,7 +24,7 @@ MACHINE_FOLDER = re.compile(r"(?<![\w.~}/-])/(?:root|work|Users|home)/(?!<)\w")
 
 
 def names_a_machine(text: str) -> bool:
-    """Whether a text makes sense only on the machine or network where it was written."""
+    """Return True if a text is valid only on the machine or network where it was written."""
     return bool(HOST.search(text) or MACHINE_FOLDER.search(text))
 
 

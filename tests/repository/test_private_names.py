@@ -1,4 +1,4 @@
-"""Private names of libraries: the product and its scripts import, read and write none."""
+"""The product and its scripts import, read and write no private names of libraries."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def is_private(name: str) -> bool:
 
 
 def is_foreign(dotted: str) -> bool:
-    """Whether a dotted name has a private part, and begins with a package that is not the repository's."""
+    """Return True if a dotted name has a private part and begins with a package outside the repository."""
     root, *parts = dotted.split(".")
     return root not in OWN and root != "__future__" and any(map(is_private, (root, *parts)))
 
 
 def private_imports(module: ast.Module) -> Iterator[str]:
-    """Private modules of libraries, and private names of their modules, that a module imports."""
+    """Return private modules of libraries, and private names in their modules, that a module imports."""
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (f"{node.lineno}: {name.name}" for name in node.names if is_foreign(name.name))
@@ -54,12 +54,9 @@ def _is_of_library(text: str) -> bool:
 
 
 def private_attributes(module: ast.Module) -> Iterator[str]:
-    """Private attributes of other objects that a module uses, except those that its own classes or functions define.
-    `__dict__` has all of them.
-
-    The owner of an attribute is unknown without types: a name counts as the module's own if the module assigns it on
-    `self` or `cls`, or defines it.
-    """
+    """Return private attributes of other objects that a module uses, except those that its own classes or functions
+    define. `__dict__` has all of them. Without types the owner of an attribute is unknown: a name counts as the
+    module's own if the module assigns it on `self` or `cls`, or defines it."""
     own = set(_defined(module)) | DOCUMENTED
     for node in ast.walk(module):
         name = _used(node)
@@ -79,7 +76,7 @@ def _defined(module: ast.Module) -> Iterator[str]:
 
 
 def _used(node: ast.AST) -> str | None:
-    """The attribute that a node reads or writes on an object that is not `self`."""
+    """Return the attribute that a node reads or writes on an object other than `self`."""
     if isinstance(node, ast.Attribute):
         return None if _is_self(node.value) else node.attr
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_NAME:
@@ -105,8 +102,8 @@ def test_no_text_has_a_private_name_of_a_library() -> None:
 
 def test_the_product_uses_no_private_attribute_of_a_library() -> None:
     found = {(label(path), name) for path in program_modules() for name in private_attributes(parse(path))}
-    # Names without which argparse's arguments, or labels of metrics without series, cannot be enumerated. Help,
-    # completion and docs need them, no request does. The list may only shrink.
+    # Without these names argparse's arguments, and labels of metrics without series, cannot be enumerated. Help,
+    # completion and docs need them, but no request does. The list may only shrink.
     exceptions = {
         ("kube/option.py", "_actions"),
         ("kube/option.py", "_SubParsersAction"),

@@ -47,7 +47,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The commands of an environment that holds the wheel, and sees the dependencies of the tests' own."""
+    """Return the commands in an environment with the wheel, which also sees the dependencies of the tests'
+    environment."""
     venv = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", venv], check=True)
     scheme = {"base": str(venv), "platbase": str(venv)}
@@ -68,7 +69,7 @@ def ask(program: Path, *arguments: str, folder: Path) -> subprocess.CompletedPro
     )
 
 
-def test_two_builds_are_equal_whoever_makes_them(release: Path, tmp_path: Path) -> None:
+def test_two_builds_by_different_users_are_equal(release: Path, tmp_path: Path) -> None:
     again = build(tmp_path / "again", umask=0o077)
     first, second = (
         {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
@@ -88,7 +89,7 @@ def test_two_builds_are_equal_whoever_makes_them(release: Path, tmp_path: Path) 
     }
 
 
-def test_the_wheel_holds_the_packages_and_their_data_alone(release: Path) -> None:
+def test_the_wheel_contains_only_the_packages_and_their_data(release: Path) -> None:
     with zipfile.ZipFile(release / WHEEL) as wheel:
         names = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     modules = {
@@ -100,8 +101,8 @@ def test_the_wheel_holds_the_packages_and_their_data_alone(release: Path) -> Non
     assert names == {"edgehub/__init__.py", "edgehub/py.typed"} | modules
 
 
-def test_whoever_builds_the_wheel_gets_the_same_one(release: Path, tmp_path: Path) -> None:
-    """`pip wheel .` had `kube` at the top level, and its installation overwrote another package's."""
+def test_pip_wheel_builds_the_released_wheel(release: Path, tmp_path: Path) -> None:
+    """`pip wheel .` once gave a wheel with `kube` at the top level, whose installation overwrote another package."""
     copy_sources(tmp_path / "checkout")
     stale = tmp_path / "checkout" / "build" / "lib" / "edgehub"
     stale.mkdir(parents=True)
@@ -130,7 +131,7 @@ def test_whoever_builds_the_wheel_gets_the_same_one(release: Path, tmp_path: Pat
         ("edgehub-manager", [], 2, "outside a cluster the manager needs --kubeconfig"),
     ],
 )
-def test_the_wheel_alone_runs_the_programs(
+def test_the_programs_run_from_the_wheel_without_the_checkout(
     installed: Path, tmp_path: Path, program: str, arguments: list[str], status: int, message: str
 ) -> None:
     done = ask(installed / program, *arguments, folder=tmp_path)
@@ -138,7 +139,7 @@ def test_the_wheel_alone_runs_the_programs(
     assert message in done.stdout + done.stderr
 
 
-def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_programs_import_the_wheels_modules(installed: Path, tmp_path: Path) -> None:
     script = "import edgehub, addons, controllers, kube; print(addons.__file__, controllers.__file__, kube.__file__)"
     done = ask(installed / "python", "-P", "-c", script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -146,7 +147,7 @@ def test_the_wheel_is_what_runs(installed: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_adds_one_top_level_name(installed: Path, tmp_path: Path) -> None:
-    """Another package may be called `kube`, and must not be hidden in a process that is not the hub."""
+    """Another package may be called `kube`, and must not be hidden in other processes."""
     done = ask(installed / "python", "-P", "-c", "import kube", folder=tmp_path)
     assert "No module named 'kube'" in done.stderr
 
@@ -162,7 +163,7 @@ def test_an_sbom_names_each_locked_package(release: Path, name: str, lock: str, 
     assert {known, "aiohttp"} <= {each["name"] for each in listed}
 
 
-def test_a_published_release_names_its_address() -> None:
+def test_a_published_release_contains_its_urls() -> None:
     address = "https://git.example/edge/edgehub"
     project = (ROOT / "pyproject.toml").read_text()
     assert with_urls(project, "") == project
@@ -175,7 +176,7 @@ def test_a_published_release_names_its_address() -> None:
     assert "home" not in yaml.safe_load(chart()["Chart.yaml"])
 
 
-def test_an_sbom_has_the_digests() -> None:
+def test_an_sbom_has_the_digests_of_the_packages() -> None:
     one = sbom(f"a==1 ; python_version < '4' \\\n    --hash=sha256:{'0' * 64}\n", "edgehub", "1")
     assert [(each["name"], each["version"]) for each in one["components"]] == [("a", "1")]
     assert one["components"][0]["externalReferences"][0]["hashes"] == [
@@ -183,7 +184,7 @@ def test_an_sbom_has_the_digests() -> None:
     ]
 
 
-def test_the_package_of_the_chart_is_the_chart(release: Path) -> None:
+def test_the_packaged_chart_equals_the_chart(release: Path) -> None:
     with tarfile.open(release / f"{NAME}.tgz") as packed:
         names = set(packed.getnames())
         policy = packed.extractfile("edgehub/files/rules-admission.yaml")
@@ -203,10 +204,10 @@ def test_the_package_of_the_chart_is_the_chart(release: Path) -> None:
         ("edgehub-manager rend", ["render"]),
     ],
 )
-def test_bash_completes(installed: Path, line: str, found: list[str]) -> None:
+def test_bash_completes_subcommands_and_flags(installed: Path, line: str, found: list[str]) -> None:
     columns = line.split()
     script = installed.parent / "share/bash-completion/completions" / columns[0]
-    # As bash calls the function that `complete -F` names.
+    # Called like bash calls the function of `complete -F`.
     ask = f"""
         source {script}
         COMP_WORDS=({line}) COMP_CWORD={len(columns) - 1}
@@ -218,7 +219,7 @@ def test_bash_completes(installed: Path, line: str, found: list[str]) -> None:
     assert done.stdout.split() == found, done.stderr
 
 
-def test_zsh_finds_its_function(installed: Path) -> None:
+def test_zsh_finds_the_completion_function(installed: Path) -> None:
     for command in ("edgehub", "edgehub-manager"):
         text = (installed.parent / "share/zsh/site-functions" / f"_{command}").read_text()
         assert text.startswith(f"#compdef {command}\n")

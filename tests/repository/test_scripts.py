@@ -1,4 +1,4 @@
-"""The scripts: each can be run, is sound bash, and hands its arguments and signals to the right program."""
+"""The scripts: each is executable and valid bash, and passes its arguments and signals to the right program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.repository.support.tree import ROOT, files, label, scripts
 FOLDERS = {"scripts", ".ci"}
 BASH = tuple(path for path in files() if path.parent.name in FOLDERS and path.suffix == "")
 LIBRARY = ROOT / "scripts" / "environment"
-"""Other scripts source it, so it is not executable."""
+"""A file that other scripts source, so it is not executable."""
 
 LAUNCHERS = {
     "hub": "-P -m addons.command --node n1 a b",
@@ -26,12 +26,12 @@ LAUNCHERS = {
     "node": "-m scripts.node_machine.program --node n1 a b",
     "test": "-m pytest -mnode --node n1 a b",
 }
-"""By script: the arguments with which it calls Python when it gets `--node n1 "a b"`."""
+"""By script: its arguments for Python when it gets `--node n1 "a b"`."""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the scripts; their Python is a program that prints its arguments, folder and process."""
+    """Return a copy of the scripts whose Python is a program that prints its arguments, folder and process."""
     copy = tmp_path / "check out"
     (copy / "scripts").mkdir(parents=True)
     for path in BASH:
@@ -54,28 +54,28 @@ def test_the_scripts_are_found() -> None:
 
 
 @pytest.mark.parametrize("path", BASH, ids=label)
-def test_bash_can_read_it(path: Path) -> None:
+def test_each_script_is_valid_bash(path: Path) -> None:
     subprocess.run(["bash", "-n", path], check=True)
 
 
 @pytest.mark.parametrize("path", BASH, ids=label)
-def test_it_says_what_it_does_and_stops_at_errors(path: Path) -> None:
+def test_each_script_has_a_description_and_stops_at_errors(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert lines[0 if path == LIBRARY else 1].startswith("# ")
     assert "set -euo pipefail" in lines
 
 
 @pytest.mark.parametrize("path", scripts(), ids=label)
-def test_it_can_be_run(path: Path) -> None:
+def test_each_script_is_executable(path: Path) -> None:
     assert os.access(path, os.X_OK)
 
 
-def test_the_library_is_not_run_by_itself() -> None:
+def test_the_library_is_not_executable() -> None:
     assert not os.access(LIBRARY, os.X_OK)
 
 
 @pytest.mark.parametrize("name", LAUNCHERS)
-def test_a_launcher_becomes_its_program(name: str, checkout: Path, tmp_path: Path) -> None:
+def test_a_launcher_replaces_itself_with_its_program(name: str, checkout: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(checkout / "scripts" / name)
     with subprocess.Popen(
@@ -86,7 +86,7 @@ def test_a_launcher_becomes_its_program(name: str, checkout: Path, tmp_path: Pat
     assert run.returncode == 0
     *_, arguments, folder, process = output
     assert arguments == LAUNCHERS[name]
-    # The program that runs for long gets the signals: it took the script's place.
+    # The long-running program gets the signals, as it replaced the script.
     assert int(process) == run.pid
     # Arguments of hub and manager may be paths relative to the user's folder.
     assert Path(folder) == (tmp_path if name in {"hub", "manager"} else checkout)

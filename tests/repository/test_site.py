@@ -14,12 +14,12 @@ from tests.repository.support.tree import ROOT
 PAGES = [page for those in NAVIGATION.values() for page in those]
 
 
-def test_every_page_is_under_one_heading() -> None:
+def test_every_page_is_in_one_section() -> None:
     assert sorted(PAGES) == sorted([*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))])
     assert len({site_path(page) for page in PAGES}) == len(PAGES)
 
 
-def test_links_lead_to_pages_and_pictures_of_the_site(tmp_path: Path) -> None:
+def test_links_refer_to_pages_and_pictures_of_the_site(tmp_path: Path) -> None:
     lay_out(tmp_path)
     broken = {
         f"{page.name}: {found['path']}"

@@ -1,4 +1,4 @@
-"""The workflows of `.github/`: actionlint finds no fault, and people have the commands that publish a release."""
+"""The workflows in `.github/`: actionlint reports no error, and the docs have the commands that publish a release."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 
 
 @pytest.mark.real
-def test_actionlint_finds_no_fault() -> None:
+def test_actionlint_reports_no_error() -> None:
     program = ensure_binaries(recipe=ACTIONLINT)["actionlint"]
     files = sorted(map(str, WORKFLOWS.glob("*.yaml")))
     # Without linters that exist only on some machines, so that the result is the same everywhere.
@@ -25,13 +25,13 @@ def test_actionlint_finds_no_fault() -> None:
     assert len(files) >= 2
 
 
-def test_people_publish_by_the_same_commands() -> None:
+def test_the_docs_have_the_same_commands_as_the_release_workflow() -> None:
     steps = yaml.safe_load((WORKFLOWS / "release.yaml").read_text())["jobs"]["publish"]["steps"]
     runs = {step["name"]: step["run"] for step in steps if "name" in step}
     page = (ROOT / "docs" / "packages.md").read_text()
     section = page.partition("## Publishing")[2]
     block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
     assert block is not None
-    # Steps whose commands docs/packages.md has.
+    # Steps whose commands are in docs/packages.md.
     by_hand = ("images", "chart", "signature of the checksums")
     assert block[1] == "".join(runs[name] for name in by_hand)

@@ -1,4 +1,4 @@
-"""Ends a server without losing a connection that asyncio is accepting or that is still closing."""
+"""Ends a server without losing connections that asyncio is accepting or that are still closing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from aiohttp import web
 
 
 async def end_accepting(listening: socket.socket) -> None:
-    """Accept no more connections, and wait until the server has all connections that asyncio has accepted.
-
-    asyncio passes a connection to the server after the TLS handshake. A server that ends before does not know the
-    connection, which then stays open. `_accept_connection2` is asyncio's task for one accepted connection.
-    """
+    """Accept no more connections, and wait until the server has all connections that asyncio has accepted. asyncio
+    passes a connection to the server after the TLS handshake. A server that ends before that does not know the
+    connection, which then stays open. `_accept_connection2` is asyncio's task for one accepted connection."""
     asyncio.get_running_loop().remove_reader(listening)
     tasks = (each for each in asyncio.all_tasks() if _name(each) == "_accept_connection2")
     if accepted := list(tasks):

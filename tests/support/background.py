@@ -1,4 +1,4 @@
-"""Work that runs beside a test, and ends with it."""
+"""Concurrent work during a test, which ends with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @asynccontextmanager
 async def beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
-    """Run work within this block; at its end cancel the work and await it, whatever its outcome."""
+    """Run work during this block; at its end cancel and await it, whatever its outcome."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield

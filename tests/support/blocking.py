@@ -1,10 +1,8 @@
-"""Finds code that blocks an event loop during tests: long computations in a callback, and blocking calls.
-
-A callback's time is its thread's CPU time, so that a busy machine does not matter, without garbage collection, which
-also collects what earlier tests left. A watching thread samples whose code runs, because the test clouds share their
-loop with the product, and a test may compute for any time. Blocking calls use no CPU: Python's audit events report
-them, for callbacks of the loop's thread only.
-"""
+"""Detects code that blocks an event loop during tests: long computations in a callback, and blocking calls. A
+callback's time is its thread's CPU time, so that other load does not matter, without garbage collection, which also
+collects objects of earlier tests. A thread samples whose code runs, as the test clouds share their loop with the
+product, and a test may compute for any time. Blocking calls use no CPU: Python's audit events report them, for
+callbacks of the loop's thread only."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 LIMIT = 1.0
-"""The most seconds of the product's CPU in one callback. Its longest takes 0.15; a longer one would delay a node."""
+"""The maximum seconds of the product's CPU in one callback. Its longest takes 0.15; a longer one would delay a node."""
 
 SAMPLE = 0.1
 """Seconds between two samples of the running code."""
@@ -32,7 +30,7 @@ PRODUCT = tuple(f"{ROOT / package}/" for package in ("kube", "addons", "controll
 TESTS = (f"{ROOT / 'tests'}/", f"{ROOT / 'scripts'}/")
 OURS = (*PRODUCT, *TESTS)
 CALLS_OTHERS = f"{ROOT / 'addons'}/proxy/hook_dispatch.py"
-"""Calls the hooks of mitmproxy's addons as well, whose code is not ours."""
+"""A function that also calls the hooks of mitmproxy's addons, which are not our code."""
 
 WAITS = {
     "time.sleep": "sleeps",
@@ -46,7 +44,7 @@ FILES = {"open": "opens a file", "sqlite3.connect": "opens a database", "os.rena
 """Audit events of calls that the product must not make in a loop; tests may prepare files anywhere."""
 
 ELSEWHERE = ("importlib", "linecache", "tokenize", "traceback", "asyncio.unix_events")
-"""Modules that open files, or start processes, for a caller who has no say in it: imports, tracebacks, subprocesses."""
+"""Modules that open files, or start processes, implicitly for their caller: imports, tracebacks, subprocesses."""
 
 MAY_WAIT = {
     (f"{ROOT / 'addons'}/assembly.py", "_start"): "nobody is served before the certificate is read",
@@ -61,7 +59,7 @@ MAY_WAIT = {
 
 
 class _State(threading.local):
-    """Whether this thread runs a callback of a loop, and how long it has collected garbage."""
+    """The state of a thread: whether it runs a callback of a loop, and its time of garbage collection."""
 
     inside: bool = False
     collected: float = 0.0
@@ -70,7 +68,7 @@ class _State(threading.local):
 
 
 class _Looks:
-    """Samples of a callback, by whether test code or library code was running."""
+    """Counts of a callback's samples in test code and in library code."""
 
     __slots__ = ("for_others", "for_tests")
 
@@ -81,12 +79,12 @@ class _Looks:
 _state = _State()
 _found: list[str] = []
 _running: dict[int, _Looks] = {}
-"""The callback that each thread runs."""
+"""The running callback of each thread."""
 
 
 @contextmanager
 def held() -> Iterator[list[str]]:
-    """Record the calls and callbacks that block a loop within the `with` block, each with its location."""
+    """Record the calls and callbacks that block a loop during the block, each with its location."""
     before = _found[:]
     _found.clear()
     seen: list[str] = []
@@ -98,7 +96,7 @@ def held() -> Iterator[list[str]]:
 
 
 def install() -> None:
-    """Begin to look, for as long as the process lasts: an audit hook cannot be taken away."""
+    """Start the detection until the process ends: an audit hook cannot be removed."""
     original = asyncio.Handle._run
 
     def run(handle: asyncio.Handle) -> None:
@@ -110,12 +108,12 @@ def install() -> None:
         finally:
             _state.inside = False
             _running.pop(threading.get_ident(), None)
-            # A task's step is a method of the task, which identifies itself better than the step.
+            # A task's step is a method of the task, whose repr is more specific than the step's.
             held_by = getattr(getattr(handle, "_callback", None), "__self__", handle)
             spent = time.thread_time() - begin - (_state.collected - collected)
             if spent > LIMIT and spent * _others_share(looks, held_by) > LIMIT:
                 _found.append(f"{spent:.2f} s of CPU in one callback: {held_by!r}")
-            # As asyncio's own: a traceback would keep this frame, and with it the task that the traceback is of.
+            # Like in asyncio: a traceback would refer to this frame, and so to its own task.
             del handle, held_by
 
     gc.callbacks.append(_note_collection)
@@ -132,7 +130,7 @@ def _note_collection(phase: str, _info: dict[str, int]) -> None:
 
 
 def _look_on() -> None:
-    """Sample for which code each callback runs: for a test, if a function of the tests is on its stack."""
+    """Sample whose code each callback runs: a test's, if a function of the tests is on its stack."""
     while True:
         time.sleep(SAMPLE)
         frames = sys._current_frames()
@@ -141,7 +139,7 @@ def _look_on() -> None:
                 looks.for_tests += 1
             else:
                 looks.for_others += 1
-        del frames  # all that they name would live until the next look
+        del frames  # their objects would live until the next sample
 
 
 def _others_share(looks: _Looks, held_by: object) -> float:
@@ -149,7 +147,7 @@ def _others_share(looks: _Looks, held_by: object) -> float:
     total = looks.for_tests + looks.for_others
     if total:
         return looks.for_others / total
-    # One long call of a C function, during which no other thread can sample.
+    # A long call of a C function, during which no other thread can sample.
     coroutine = held_by.get_coro() if isinstance(held_by, asyncio.Task) else None
     code = getattr(coroutine, "cr_code", None)
     return 0.0 if code is not None and code.co_filename.startswith(TESTS) else 1.0
@@ -157,7 +155,7 @@ def _others_share(looks: _Looks, held_by: object) -> float:
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if _state.inside and (event in WAITS or event in FILES) and _waits(event, arguments):
-        _state.inside = False  # what is done to describe the place is not looked at
+        _state.inside = False  # ignore calls made to describe the location
         try:
             _blame(event, sys._getframe(1))
         finally:
@@ -171,7 +169,7 @@ def _waits(event: str, arguments: tuple[Any, ...]) -> bool:
         case "socket.connect", (socket.socket() as connecting, *_):
             return connecting.gettimeout() != 0
         case "open", (path, *_):
-            return not isinstance(path, int)  # a descriptor that is open already
+            return not isinstance(path, int)  # an already open descriptor
     return True
 
 
@@ -184,7 +182,7 @@ def _blame(event: str, frame: FrameType | None) -> None:
         return
     if event in FILES and any((each.f_code.co_filename, each.f_code.co_name) in MAY_WAIT for each in callers):
         return
-    # The product in a task of its own: what a test calls itself is the test's to decide.
+    # Only the product's own tasks: a test may block in functions that it calls itself.
     alone = ours is not None and not any(each.f_code.co_filename.startswith(TESTS) for each in callers)
     if event in WAITS or alone:
         trace = "".join(traceback.format_stack(ours or frame, limit=3))
@@ -197,7 +195,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    """The frames from a call outwards, up to the loop."""
+    """Yield the frames from a call outwards, up to the loop."""
     while frame is not None and frame.f_code.co_filename != __file__:
         yield frame
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages, controlled by its DevTools protocol: open, wait for text, read."""
+"""A headless Chromium for tests of pages, controlled by its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 START = 60.0
 """Seconds for the browser to start; one on an idle machine."""
 WAIT = 60.0
-"""Seconds for a page to show something; it takes parts of one."""
+"""Seconds for a page to show a text; it takes fractions of a second."""
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
@@ -26,7 +26,7 @@ _KEYS = {"ArrowDown": 40, "Enter": 13}
 
 
 def find_browser() -> str:
-    """The browser's program; skips the test if there is none."""
+    """Return the browser's program; skip the test if there is none."""
     found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
     if found is None:
         pytest.skip("no Chromium on this machine (Debian: apt-get install chromium)")
@@ -34,7 +34,7 @@ def find_browser() -> str:
 
 
 class Browser:
-    """One page in its own browser. A context manager."""
+    """One page in a separate browser. A context manager."""
 
     def __init__(self, folder: Path, width: int = 1600, height: int = 900) -> None:
         self._folder = folder / "chromium"
@@ -42,7 +42,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.complaints: list[str] = []
-        """The page's logged errors and warnings, violations of its policy among them."""
+        """The page's logged errors and warnings, including violations of its policy."""
 
     async def __aenter__(self) -> Self:
         program = find_browser()
@@ -78,19 +78,19 @@ class Browser:
         await self._process.wait()
 
     async def open(self, url: str) -> None:
-        """Go to a page, and wait for its scripts: a key that comes before them is lost."""
+        """Load a page, and wait for its scripts: earlier key presses would be lost."""
         await self.call("Page.navigate", url=url)
         await self.until("document.readyState === 'complete'")
 
     async def run(self, script: str) -> Any:
-        """The value of a JavaScript expression in the page."""
+        """Return the value of a JavaScript expression in the page."""
         said = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in said:
             raise RuntimeError(f"{script}: {said['exceptionDetails']}")
         return said["result"].get("value")
 
     async def until(self, script: str) -> Any:
-        """The value of an expression as soon as it is true; TimeoutError with the page's text where it never is."""
+        """Return the value of an expression as soon as it is true; TimeoutError with the page's text if it never is."""
         fault: RuntimeError | None = None
         try:
             async with asyncio.timeout(WAIT):
@@ -98,14 +98,16 @@ class Browser:
                     try:
                         if value := await self.run(script):
                             return value
-                    except RuntimeError as error:  # a page that loads lacks elements, and its script ends
+                    except (
+                        RuntimeError
+                    ) as error:  # a loading page lacks elements, and its scripts are aborted
                         fault = error
                     await asyncio.sleep(0.1)  # a page sends no notification when it changes
         except TimeoutError:
             raise TimeoutError(f"{script} is not true of: {await self.text()}; last fault: {fault}") from None
 
     async def until_text(self, *texts: str) -> str:
-        """Wait until the page contains all of these texts, and return its text."""
+        """Wait until the page contains all of these texts; return its text."""
         wanted = json.dumps(texts)
         await self.until(f"{wanted}.every(t => document.body && document.body.innerText.includes(t))")
         return await self.text()
@@ -125,18 +127,18 @@ class Browser:
         )
 
     async def type(self, text: str) -> None:
-        """Text into the element that has the focus."""
+        """Type text into the focused element."""
         await self.call("Input.insertText", text=text)
 
     async def press(self, key: str) -> None:
-        """A key, by its name in JavaScript."""
+        """Press a key, by its name in JavaScript."""
         for event in ("keyDown", "keyUp"):
             await self.call(
                 "Input.dispatchKeyEvent", type=event, key=key, code=key, windowsVirtualKeyCode=_KEYS[key]
             )
 
     async def resize(self, width: int, height: int) -> None:
-        """Show the page on a screen of this many pixels."""
+        """Set the size of the screen in pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.call("Emulation.setDeviceMetricsOverride", **size)
 

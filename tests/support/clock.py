@@ -1,10 +1,10 @@
-"""A clock that a test moves."""
+"""A clock that a test sets."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """Returns `now` until the test sets another time."""
+    """Return `now` until the test sets another time."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now

@@ -1,4 +1,4 @@
-"""Measures a call's CPU time, for tests of costs that may not grow faster than the input."""
+"""Measures a call's CPU time, for tests that costs grow linearly with the input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def own_seconds(call: Callable[[], object]) -> float:
-    """The CPU time of this thread for a call, without the collection of garbage that thousands of tests leave."""
+    """Return the CPU time of this thread for a call, without garbage collection of earlier tests' objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -21,12 +21,12 @@ METADATA = frozenset({"annotations", "finalizers", "generation", "labels", "owne
 
 
 def metadata(name: str, namespace: str = "", version: int = 0, **more: Any) -> Json:
-    """Make metadata; what is empty is left out."""
+    """Return metadata; empty fields are left out."""
     found = {"namespace": namespace, "resourceVersion": str(version or ""), **more}
     return {"name": name, **{key: value for key, value in found.items() if value}}
 
 
 def obj(kind: str, name: str, namespace: str = "", version: int = 0, **fields: Any) -> Json:
-    """Make an object; fields of METADATA go there."""
+    """Return an object; fields of METADATA become metadata."""
     meta = metadata(name, namespace, version, **{key: fields.pop(key) for key in METADATA & fields.keys()})
     return {"apiVersion": API_VERSIONS.get(kind, "v1"), "kind": kind, "metadata": meta, **fields}

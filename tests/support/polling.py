@@ -1,4 +1,4 @@
-"""Polls what sends no notification, as another process does not."""
+"""Polls conditions without notifications, for example in other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 90.0
 def eventually(
     check: Callable[[], object], what: str, patience: float = PATIENCE, pause: float = 0.05
 ) -> None:
-    """Return when `check` returns something true. TimeoutError shows the last answer."""
+    """Return when `check` returns a true value. TimeoutError shows the last value."""
     deadline = time.monotonic() + patience
     while not (found := check()):
         if time.monotonic() > deadline:

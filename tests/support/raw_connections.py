@@ -1,4 +1,4 @@
-"""Connections of a client that sends and reads bytes."""
+"""Connections of a client that sends and reads raw bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def said(port: int, data: bytes) -> bytes:
-    """The server's answers to these bytes until it closes the connection."""
+    """Send bytes; return the server's response until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     async with asyncio.timeout(20):

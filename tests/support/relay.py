@@ -1,4 +1,4 @@
-"""Passes connections on between a network namespace and the outside, through sockets that are files."""
+"""Forwards connections between a network namespace and the outside, through Unix sockets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ type Passed = Callable[[bytes], None]
 
 
 def file_listener(path: Path) -> socket.socket:
-    """A listener at a path, which programs of every network namespace can reach."""
+    """Open a listener at a path, which programs in every network namespace can reach."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -23,7 +23,7 @@ def file_listener(path: Path) -> socket.socket:
 
 
 def connect_file(path: Path) -> socket.socket:
-    """Connect to such a listener; OSError without one."""
+    """Connect to such a listener; OSError if there is none."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(path))
@@ -36,10 +36,8 @@ def connect_file(path: Path) -> socket.socket:
 def relay(
     listener: socket.socket, connect: Callable[[], socket.socket], pause: Callable[[], float] = float
 ) -> None:
-    """Forward each connection of the listener, in threads of their own, until `end`.
-
-    `pause` is the delay of each chunk in seconds.
-    """
+    """Forward each connection of the listener, in separate threads, until `end`. `pause` is the delay of each chunk in
+    seconds."""
     threading.Thread(target=_accept, args=(listener, connect, pause), daemon=True).start()
 
 
@@ -55,7 +53,7 @@ def exchange(near: socket.socket, far: socket.socket, up: Passed, down: Passed) 
 def end(listener: socket.socket) -> None:
     """Accept no more connections."""
     with contextlib.suppress(OSError):
-        listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
+        listener.shutdown(socket.SHUT_RDWR)  # wake the thread in accept
     listener.close()
 
 
@@ -86,6 +84,6 @@ def copy(source: socket.socket, target: socket.socket, passed: Passed) -> None:
             passed(chunk)
             target.sendall(chunk)
     for each in (source, target):
-        # A closed socket's number is the next connection's, of which a thread that still reads would take the bytes.
+        # A closed socket's number is reused by the next connection, whose bytes a thread that still reads would take.
         with contextlib.suppress(OSError):
             socket.socket.shutdown(each, socket.SHUT_RDWR)  # TLS's own shutdown would first prevent reading

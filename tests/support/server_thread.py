@@ -1,4 +1,4 @@
-"""Servers of the standard library that tests and programs under test talk to."""
+"""Servers of the standard library for tests and for programs under test."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from threading import Thread
 from typing import Self
 
 POLL_INTERVAL = 0.01
-"""Seconds within which a server notices that it is to stop."""
+"""Seconds within which a server notices that it should stop."""
 HOST = "127.0.0.1"
 
 
 class ServerThread:
-    """A thread that serves within the `with` statement, and closes the server afterwards."""
+    """A thread that serves during the context, and closes the server afterwards."""
 
     def __init__(self, server: BaseServer) -> None:
         self._server = server
@@ -31,7 +31,7 @@ class ServerThread:
 
 
 class HttpServer(ServerThread):
-    """Serves HTTP, or HTTPS with a given context, on a free loopback port."""
+    """A server of HTTP, or HTTPS with a given context, on a free loopback port."""
 
     def __init__(self, handler: type[Answering], tls: ssl.SSLContext | None = None) -> None:
         server = ThreadingHTTPServer((HOST, 0), handler)
@@ -64,7 +64,7 @@ class Answering(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def body(self) -> bytes:
-        """The body of the request."""
+        """Return the body of the request."""
         return self.rfile.read(int(self.headers["Content-Length"]))
 
     def answer(self, body: bytes, code: int = 200, content_type: str = "application/json") -> None:

@@ -11,11 +11,11 @@ from typing import Self
 import pytest
 
 WAIT = 40.0
-"""Seconds for a program to show something, which usually takes a fraction of a second."""
+"""Seconds for a program to show a text, which usually takes a fraction of a second."""
 
 
 class Terminal:
-    """One program on its own screen. A context manager; skips the test if there is no tmux."""
+    """One program on its own screen. A context manager; skips the test without tmux."""
 
     def __init__(self, folder: Path, command: Sequence[str], width: int = 160, height: int = 40) -> None:
         if shutil.which("tmux") is None:
@@ -34,15 +34,15 @@ class Terminal:
         await self._tmux("kill-server")
 
     async def press(self, *keys: str) -> None:
-        """Type keys, in tmux' names: `Enter`, `Right`, or text."""
+        """Type keys, by tmux' names: `Enter`, `Right`, or text."""
         await self._tmux("send-keys", *keys)
 
     async def screen(self) -> str:
-        """The text on the screen."""
+        """Return the text on the screen."""
         return await self._tmux("capture-pane", "-p")
 
     async def until(self, *texts: str) -> str:
-        """Wait until the screen shows all of these texts, and return it; TimeoutError with the screen otherwise."""
+        """Wait until the screen shows all of these texts; return it; TimeoutError with the screen otherwise."""
         try:
             async with asyncio.timeout(WAIT):
                 while True:

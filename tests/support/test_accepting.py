@@ -16,19 +16,19 @@ from tests.support.accepting import end_accepting, end_server
 
 @pytest.fixture(name="sides")
 def sides_of_tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """The server's TLS context, and the clients'."""
+    """Return the TLS contexts of the server and of clients."""
     authority = Authority()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*authority.issue_server("localhost", ["localhost"]).write(tmp_path, "server"))
     return context, ssl.create_default_context(cadata=authority.certificate.decode())
 
 
-async def test_a_connection_during_its_handshake_reaches_the_server(
+async def test_a_connection_in_its_handshake_is_passed_to_the_server(
     sides: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     context, trusting = sides
     came: list[asyncio.StreamWriter] = []
-    # Turns of the loop in which it finds a connection that is there, and makes a task for it.
+    # Iterations in which the loop accepts a waiting connection, and creates a task for it.
     iterations_to_accept = 10
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server = await asyncio.start_server(

@@ -27,7 +27,7 @@ pytest_plugins = ["pytester"]
 
 
 class Addon:
-    """An addon that fails, which the product logs."""
+    """An addon that fails; the product logs it."""
 
     name = "failing"
 
@@ -87,7 +87,7 @@ def test_a_call_that_blocks_the_loop_is_found(hold: Callable[[], None], what: st
     ("whose", "found"),
     [(f"{blocking.PRODUCT[0]}x.py", True), ("a library", True), (f"{blocking.TESTS[0]}x.py", False)],
 )
-def test_computing_is_found_where_it_is_not_a_tests_own(whose: str, found: bool) -> None:
+def test_a_long_computation_is_found_unless_it_is_a_tests_own(whose: str, found: bool) -> None:
     # Runs longer than the limit.
     compute = "while time.thread_time() < end: pass"
 
@@ -102,7 +102,7 @@ def test_computing_is_found_where_it_is_not_a_tests_own(whose: str, found: bool)
     assert ["s of CPU in one callback" in each for each in found_blocking] == [True] * found
 
 
-def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
+def test_files_opened_by_the_product_are_found(tmp_path: Path) -> None:
     async def body() -> None:
         asyncio.get_running_loop().call_soon(own_certificate, tmp_path, {LOOPBACK})
         await asyncio.sleep(0)
@@ -137,7 +137,7 @@ async def start_well(path: Path) -> None:
 
 
 async def prepare_files(path: Path) -> None:
-    """A test's own files are its own affair."""
+    """Open a test's own files, which is allowed."""
     (path / "x").write_text("x")
     sqlite3.connect(path / "db").close()
 
@@ -147,7 +147,7 @@ async def import_a_module(path: Path) -> None:
 
 
 async def fail_in_the_product(path: Path) -> None:
-    """A traceback reads the sources that it quotes."""
+    """Raise in the product: a traceback reads the sources that it quotes."""
     linecache.clearcache()
     await guarded([Addon()], "requestheaders")(tflow.tflow())
 
@@ -175,12 +175,12 @@ def test_a_call_that_does_not_block_the_loop_is_accepted(
     assert found == []
 
 
-def test_each_exception_is_still_there() -> None:
+def test_each_listed_exception_still_exists() -> None:
     for file, function in blocking.MAY_WAIT:
         assert f"def {function}(" in Path(file).read_text()
 
 
-def test_a_test_that_holds_its_loop_fails(pytester: pytest.Pytester) -> None:
+def test_a_test_that_blocks_its_loop_fails(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
         from tests.conftest import loops_are_free

@@ -1,4 +1,4 @@
-"""The relay between two sockets, by which the bench reads what goes between a hub and its cloud, too."""
+"""The relay between two sockets, which the bench also uses to read the traffic between a hub and its cloud."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import socket
 from tests.support.relay import copy
 
 
-def test_a_connection_that_ends_keeps_its_number_while_the_other_direction_reads() -> None:
-    """The next connection had the number: the former one's thread read its bytes, and the hub opened a second one."""
+def test_a_closed_connections_number_is_not_reused_while_it_is_read() -> None:
+    """The next connection once got the number, so the former one's thread read its bytes, and the hub opened a second
+    one."""
     client, near = socket.socketpair()
     far, server = socket.socketpair()
     read: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A thread beside a test, which acts as kubelets and other controllers."""
+"""A thread during a test, which acts like kubelets and other controllers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 
 class Worker(ABC):
-    """A context manager, in which the thread works."""
+    """A context manager, during which the thread works."""
 
     _ended: threading.Event
     _working: threading.Thread

@@ -321,7 +321,7 @@ def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path: Path) -> None:
         own_certificate(tmp_path / "pki", SERVED)
 
 
-def test_the_operators_certificate_is_used_as_it_is_at_each_connection(tmp_path: Path) -> None:
+def test_the_operators_certificate_is_used_unmodified_for_each_connection(tmp_path: Path) -> None:
     authority = Authority()
     (tmp_path / "ca.crt").write_bytes(authority.certificate)
     made = ServingCertificate(*authority.issue_server("one", ["127.0.0.1"]).write(tmp_path, "mine"))

@@ -189,7 +189,7 @@ def test_filters_with_the_same_settings_are_equal() -> None:
 OWN = [each.name for each in FILTERS]
 
 
-def made(name: str = "acme-hide", **said: Any) -> FilterPlugin:
+def plugin(name: str = "acme-hide", **said: Any) -> FilterPlugin:
     return plugin_of(Hiding(name=name, **said), "digest")
 
 
@@ -215,7 +215,7 @@ def made(name: str = "acme-hide", **said: Any) -> FilterPlugin:
 )
 def test_a_filter_with_an_incomplete_declaration_is_refused(said: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        made(**said)
+        plugin(**said)
 
 
 def test_a_plugin_without_a_method_apply_is_refused() -> None:
@@ -232,9 +232,9 @@ def test_no_builtin_filter_has_a_name_of_a_plugin(name: str) -> None:
 
 
 def test_two_plugins_are_equal_if_their_code_digests_are() -> None:
-    assert made() == made(hidden="other"), "the digest speaks for the code"
-    assert made() != plugin_of(Hiding(), "another digest")
-    assert repr(made()) == repr(made(reasons=frozenset({"shown", "hidden", "more"}))), (
+    assert plugin() == plugin(hidden="other"), "the digest speaks for the code"
+    assert plugin() != plugin_of(Hiding(), "another digest")
+    assert repr(plugin()) == repr(plugin(reasons=frozenset({"shown", "hidden", "more"}))), (
         "a set's order is chance"
     )
 
@@ -242,13 +242,13 @@ def test_two_plugins_are_equal_if_their_code_digests_are() -> None:
 @pytest.mark.parametrize("answer", [kept("unheard-of"), "kept", None.__class__])
 def test_a_filter_with_an_undeclared_reason_is_refused(answer: object) -> None:
     with pytest.raises(ValueError, match="no verdict with one of its reasons"):
-        made(answer=answer).apply(service().build(Encoding.JSON), World())
+        plugin(answer=answer).apply(service().build(Encoding.JSON), World())
 
 
 def test_a_filter_that_needs_json_is_not_called_with_protobuf() -> None:
-    careful = made(protobuf=False)
+    careful = plugin(protobuf=False)
     assert need_json([*FILTERS, careful])
-    assert not need_json([*FILTERS, made()])
+    assert not need_json([*FILTERS, plugin()])
     assert careful.apply(service("api").build(Encoding.JSON), World()) == kept("shown")
     with pytest.raises(ValueError, match="supports only JSON"):
         careful.apply(service("api").build(Encoding.PROTOBUF), World())
@@ -269,7 +269,7 @@ def test_a_filter_that_needs_json_is_not_called_with_protobuf() -> None:
 def test_filters_are_ordered_by_their_declared_positions(
     added: list[dict[str, Any]], order: list[str]
 ) -> None:
-    assert [each.name for each in in_order(FILTERS, [made(**said) for said in added])] == order
+    assert [each.name for each in in_order(FILTERS, [plugin(**said) for said in added])] == order
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,10 @@ def test_filters_are_ordered_by_their_declared_positions(
 )
 def test_a_filter_without_a_valid_position_is_refused(added: list[dict[str, Any]], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        in_order(FILTERS, [made(**said) for said in added])
+        in_order(FILTERS, [plugin(**said) for said in added])
 
 
 def test_a_plugin_implements_the_filter_protocol() -> None:
-    found = made()
+    found = plugin()
     assert {found: 1}[replace(found)] == 1, "chains of filters are keys"
     assert cast(Any, found.code).name == found.name

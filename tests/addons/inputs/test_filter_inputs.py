@@ -109,7 +109,7 @@ def service_facts(asked: RecordedInputs) -> dict[str, str] | None:
         (lambda asked: asked.ready_nodes(*WEB, "IPv4") or None, "endpointslices", InputKind.SLICE),
     ],
 )
-async def test_an_answer_is_pending_until_its_source_is_complete(
+async def test_an_input_is_pending_until_its_source_is_complete(
     cluster: Cluster, ask: Callable[[RecordedInputs], object], source: str, kind: InputKind
 ) -> None:
     asked = cluster.inputs.ask()
@@ -169,7 +169,7 @@ async def test_inputs_are_missing_and_not_pending_without_a_cloud_or_a_copy(
     assert service_facts(cluster.inputs.ask()) == {}
 
 
-async def test_a_refused_source_leaves_the_answer_pending(cluster: Cluster) -> None:
+async def test_a_refused_source_leaves_the_input_pending(cluster: Cluster) -> None:
     cluster.fill("services", service("web", 1))
     assert service_facts(cluster.inputs.ask()) == {}
     cluster.source("services").reflector.refuse(forbidden("no"))

@@ -61,7 +61,7 @@ worlds = st.builds(
 )
 
 
-def make(hub: Hub, kind: str, name: str, value: Any) -> None:
+def apply_change(hub: Hub, kind: str, name: str, value: Any) -> None:
     """Apply a change to the cluster or to local health."""
     known = hub.world.slices.get(name)
     match kind:
@@ -79,7 +79,7 @@ def make(hub: Hub, kind: str, name: str, value: Any) -> None:
             hub.set_health(value)
 
 
-def due(before: World, after: World) -> set[str]:
+def expected_events(before: World, after: World) -> set[str]:
     """Return the slices for which watchers must get one event each."""
     was, now = _shown(before), _shown(after)
     names = was.keys() | now.keys()
@@ -112,8 +112,8 @@ async def play(world: World, sequence: list[tuple[str, str, Any]]) -> None:
                 pools=dict(world.pools),
                 slices=dict(world.slices),
             )
-            make(hub, *step)
-            notified = Counter(due(before, world))
+            apply_change(hub, *step)
+            notified = Counter(expected_events(before, world))
             for client in clients:
                 events = Counter(name for _, name in await client.drain())
                 if client.view is hub.views[0] or step[0] != "slice":

@@ -126,7 +126,7 @@ def test_restoring_a_file_saves_foreign_edits_beside_the_original(root: Path) ->
 
 
 @pytest.mark.parametrize(("server", "accepted"), [("https://cloud", True), ("http://hub", False)])
-def test_a_rewritten_kubeconfig_is_the_original_unless_it_leads_to_the_hub(
+def test_a_rewritten_kubeconfig_is_the_original_unless_it_points_at_the_hub(
     root: Path, server: str, accepted: bool
 ) -> None:
     ledger = Ledger(root, FOLDER)

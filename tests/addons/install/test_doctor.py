@@ -42,7 +42,7 @@ def test_the_node_is_checked_without_a_kubeconfig(tmp_path: Path, hub: Settings)
 @pytest.mark.parametrize(
     ("host", "listen"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("[::1]", "::1")]
 )
-def test_a_kubeconfig_that_leads_to_the_hub_itself_is_reported(
+def test_a_kubeconfig_that_points_at_the_hub_itself_is_reported(
     tmp_path: Path, hub: Settings, host: str, listen: str
 ) -> None:
     hub = replace(hub, listen=listen)

@@ -58,7 +58,7 @@ GONE = Unreachable("no route")
         ([GONE, OK, REFUSED], Condition.UP),
     ],
 )
-async def test_the_answer_to_a_probe_decides_the_condition_of_a_server(
+async def test_the_response_to_a_probe_decides_the_condition_of_a_server(
     server: World, script: list[int | Exception], condition: Condition
 ) -> None:
     await probed(server, script)

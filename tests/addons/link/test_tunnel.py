@@ -42,7 +42,7 @@ def credentials_through(proxy: ConnectProxy, url: str = "") -> Credentials:
     return credentials_with(server_name="127.0.0.1", proxy=parse_proxy(url or proxy.url))
 
 
-async def test_a_connection_through_a_proxy_sends_one_connect_and_speaks_tls_with_the_server(
+async def test_a_proxied_connection_sends_one_connect_and_uses_tls_with_the_server(
     tmp_path: Path,
 ) -> None:
     peer = Peer(answer)
@@ -92,7 +92,7 @@ async def test_a_proxy_may_use_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("said", "message"),
     [(REFUSES, "refuses: 403"), (b"220 mail", "closed the connection"), (bytes(20_000), "HTTP")],
 )
-async def test_a_proxy_that_refuses_is_a_connection_error_with_its_answer(
+async def test_a_refusal_by_a_proxy_is_a_connection_error_with_its_response(
     tmp_path: Path, said: bytes, message: str
 ) -> None:
     peer = Peer(answer)

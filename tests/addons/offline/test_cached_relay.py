@@ -151,7 +151,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 @pytest.mark.parametrize("code", [200, 404, 409, 429, 500, 503])
-async def test_the_answer_of_the_cloud_is_relayed(node: Node, code: int) -> None:
+async def test_the_response_of_the_cloud_is_relayed(node: Node, code: int) -> None:
     node.upstream.says = [(code, b"said")]
     assert await node.ask() == (code, b"said", "")
     assert node.upstream.asked == 1
@@ -175,7 +175,7 @@ async def test_an_unanswered_read_is_retried_and_then_answered_from_the_cache(no
     assert node.upstream.asked == 1 + ATTEMPTS
 
 
-async def test_without_a_cloud_a_copy_or_503_answers_and_no_request_is_sent(node: Node) -> None:
+async def test_offline_requests_are_answered_from_a_copy_or_503_and_never_sent(node: Node) -> None:
     node.upstream.says = [(200, b"seen")]
     await node.ask()
     node.health.failed("gone")
@@ -199,7 +199,7 @@ async def test_without_a_cloud_a_copy_or_503_answers_and_no_request_is_sent(node
         ("GET", OBJECT, 200, {"Content-Length": str(MAX_CACHED + 1)}),
     ],
 )
-async def test_an_incomplete_answer_or_one_to_no_read_is_not_stored(
+async def test_only_complete_responses_to_reads_are_stored(
     node: Node, method: str, target: str, code: int, headers: dict[str, str]
 ) -> None:
     node.passed(method, target, code, b"seen", headers=headers)

@@ -69,7 +69,9 @@ async def test_a_stored_response_is_not_served_after_the_cloud_refused_the_reque
 
 
 @pytest.mark.parametrize(("code", "offline"), [(403, 503), (404, 200)])
-async def test_no_gateway_takes_a_list_of_kubernetes_away(node: Node, code: int, offline: int) -> None:
+async def test_a_404_from_a_gateway_does_not_delete_a_cached_list(
+    node: Node, code: int, offline: int
+) -> None:
     for said in (200, code):
         node.passed("GET", "/api/v1/nodes", said, b"{}")
     await node.lose_cloud()

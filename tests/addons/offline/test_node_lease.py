@@ -99,7 +99,7 @@ async def test_a_patch_of_the_lease_is_answered_like_the_equivalent_put(
     assert not kubelet.cloud.heard
 
 
-async def test_a_patch_of_an_unknown_lease_is_relayed_and_its_answer_stored(kubelet: World) -> None:
+async def test_a_patch_of_an_unknown_lease_is_relayed_and_its_response_stored(kubelet: World) -> None:
     kubelet.cloud.says = [GONE]
     merge = "application/merge-patch+json"
     with refuses(404):
@@ -258,7 +258,7 @@ async def test_a_response_that_is_no_lease_counts_as_a_failure(kubelet: World, a
 # -- after a restart without a cloud -------------------------------------------------------------------------------
 
 
-async def test_without_a_cloud_the_stored_lease_answers(kubelet: World) -> None:
+async def test_the_stored_lease_is_returned_without_a_cloud(kubelet: World) -> None:
     await kubelet.ask("PUT", protobuf_lease(), PROTOBUF, PROTOBUF)
     await kubelet.put()
     await kubelet.written()

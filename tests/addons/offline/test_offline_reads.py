@@ -134,7 +134,7 @@ JSON_EVERYWHERE, JSON_OF_NAMESPACE, JSON_OF_NODE = (
 
 
 @pytest.mark.parametrize("older_first", [True, False])
-async def test_the_newer_of_two_copies_answers(node: Node, older_first: bool) -> None:
+async def test_the_newer_of_two_copies_is_used(node: Node, older_first: bool) -> None:
     copies = {JSON_EVERYWHERE: (5, [pod("p", 4), pod("gone", 3)]), JSON_OF_NAMESPACE: (9, [pod("p", 8)])}
     for list_watch in copies if older_first else reversed(copies):
         version, pods = copies[list_watch]
@@ -184,7 +184,7 @@ ONE_ROW = {**listed(8, {"cells": ["p"], "object": PARTIAL}, kind="Table"), "apiV
 
 
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF, AS_TABLE, AS_METADATA])
-async def test_a_stored_answer_is_given_in_no_form_that_lacks_the_object(node: Node, accept: str) -> None:
+async def test_a_stored_response_without_the_object_is_not_returned(node: Node, accept: str) -> None:
     """After `kubectl get` a JSON client got a Table, or an object of metadata alone."""
     node.keep(f"{TARGET}/p", PARTIAL, accept=AS_METADATA)
     node.keep(f"{TARGET}/p", ONE_ROW, accept=AS_TABLE)
@@ -211,7 +211,7 @@ async def test_a_form_that_the_hub_cannot_make_is_refused_first(node: Node, acce
 
 
 @pytest.mark.parametrize("newer", [JSON, PROTOBUF])
-async def test_the_newest_form_of_a_stored_answer_answers(node: Node, newer: str) -> None:
+async def test_the_newest_form_of_a_stored_response_is_used(node: Node, newer: str) -> None:
     """Each client got the object as it was at the last request in its own form."""
     for accept in (JSON, PROTOBUF):
         node.keep(f"{TARGET}/p", pod("p", 9 if accept == newer else 4), accept=accept)

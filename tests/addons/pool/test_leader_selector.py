@@ -193,7 +193,7 @@ def test_only_the_hubs_unselected_shared_sources_read_from_leaders() -> None:
     assert asyncio.run(readers()) == [True, False, False, False, False]
 
 
-async def test_a_leader_is_asked_for_resources_that_it_announces(scene: Scene) -> None:
+async def test_resources_announced_by_a_leader_are_read_from_it(scene: Scene) -> None:
     """A YurtHub or an older hub refuses resources added by the rules, and announces none."""
     things = ResourceType("example.com", "v1", "things")
     source = OneSource(scene.source.client, ListWatch(things))

@@ -181,7 +181,7 @@ async def test_a_leader_is_a_follower_until_it_has_a_certificate(hub: Hub, tmp_p
     )
 
 
-async def test_a_leader_holds_sources_of_shared_resources(hub: Hub, tmp_path: Path) -> None:
+async def test_a_leader_opens_sources_of_shared_resources(hub: Hub, tmp_path: Path) -> None:
     set_certificate(hub, tmp_path)
     hub.facts.say(A)
     await until(lambda: [each for each in hub.parts.sources if PEER_KEY in each.views])
@@ -192,7 +192,7 @@ async def test_a_leader_holds_sources_of_shared_resources(hub: Hub, tmp_path: Pa
     await until(lambda: not source.users)
 
 
-async def test_a_deputy_serves_the_pool_and_holds_sources_of_shared_resources(
+async def test_a_deputy_serves_the_pool_and_opens_sources_of_shared_resources(
     hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

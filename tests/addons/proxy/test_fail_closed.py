@@ -65,7 +65,7 @@ async def run(part: object, hook: str, data: object) -> None:
     await guarded([part], hook)(data)
 
 
-def counted(hook: str, addon: str = "failing") -> float:
+def hook_errors(hook: str, addon: str = "failing") -> float:
     return value_of(metrics.HOOK_ERRORS.labels(addon, hook))
 
 
@@ -95,10 +95,10 @@ async def test_malformed_requests_are_counted(code: int, counted: int) -> None:
 async def test_a_status_error_is_the_response_and_not_counted_as_a_failure(
     hook: str, error: StatusError
 ) -> None:
-    flow, before = tflow.tflow(resp=hook == "response"), counted(hook)
+    flow, before = tflow.tflow(resp=hook == "response"), hook_errors(hook)
     await run(Failing(error), hook, flow)
     assert (status_of(flow)["code"], status_of(flow)["message"]) == (error.code, error.message)
-    assert counted(hook) == before
+    assert hook_errors(hook) == before
 
 
 async def test_a_later_addon_cannot_stream_the_upstream_body_after_a_failure() -> None:
@@ -196,7 +196,7 @@ async def test_a_failing_hook_is_a_500_without_details_and_counted_once(
     part: Any, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     flow = tflow.tflow(resp=name.startswith("response"))
-    before = counted(name, part.name)
+    before = hook_errors(name, part.name)
     with taddons.context() as context:
         # Called like mitmproxy does, which would only log an exception and continue with the flow.
         await context.master.addons.invoke_addon(hub_of(broken(part, name)), hooks.all_hooks[name](flow))
@@ -206,12 +206,12 @@ async def test_a_failing_hook_is_a_500_without_details_and_counted_once(
     assert (json.loads(said)["kind"], json.loads(said)["code"]) == ("Status", 500)
     assert MESSAGE.encode() not in said
     assert MESSAGE in caplog.text
-    assert counted(name, part.name) == before + 1
+    assert hook_errors(name, part.name) == before + 1
 
 
 @pytest.mark.parametrize(("part", "name"), [p for p in HOOKS if p.values[1] in CONNECTION_HOOKS])
 async def test_a_hook_that_raises_ends_its_connection_and_is_counted_once(part: Any, name: str) -> None:
-    before = counted(name, part.name)
+    before = hook_errors(name, part.name)
     client, server = tflow.tclient_conn(), tflow.tserver_conn()
     data: Any = client
     if name.startswith("server_"):
@@ -220,7 +220,7 @@ async def test_a_hook_that_raises_ends_its_connection_and_is_counted_once(part: 
         data = tls_data(client if name.endswith("client") else server)
     with taddons.context() as context:
         await context.master.addons.invoke_addon(hub_of(broken(part, name)), hooks.all_hooks[name](data))
-    assert counted(name, part.name) == before + 1
+    assert hook_errors(name, part.name) == before + 1
     if name.startswith("tls_start"):
         assert data.ssl_conn is not None
     elif name.startswith(("client_", "server_")):  # after a completed handshake; see test_identity

@@ -299,7 +299,7 @@ def test_a_filter_that_needs_json_is_406_for_a_protobuf_client() -> None:
     assert caught.value.code == 406
 
 
-def test_a_follower_that_asks_for_metadata_gets_complete_objects() -> None:
+def test_a_follower_that_requests_metadata_gets_complete_objects() -> None:
     """A follower would stop using a leader that refuses metadata."""
     info = parse_request("GET", SERVICES)
     assert info.type is not None

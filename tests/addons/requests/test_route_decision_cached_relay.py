@@ -121,7 +121,7 @@ def test_uncached_and_impersonating_callers_are_relayed() -> None:
 @pytest.mark.parametrize(
     ("method", "target"), [("GET", "log"), ("POST", "exec"), ("GET", "attach"), ("POST", "portforward")]
 )
-def test_requests_for_kubelet_are_sent_there_offline_or_refused_with_the_reason(
+def test_requests_for_kubelet_are_sent_to_it_offline_or_refused_with_the_reason(
     method: str, target: str
 ) -> None:
     path = f"/api/v1/namespaces/a/pods/p/{target}"

@@ -156,7 +156,7 @@ async def test_a_piece_is_produced_only_when_the_client_reads() -> None:
     assert (made, request.parts[1:]) == ([0, 1], [("data", b"x")] * 2)
 
 
-async def test_a_stream_that_waits_for_its_client_holds_no_sent_piece() -> None:
+async def test_a_stream_that_waits_for_its_client_retains_no_sent_piece() -> None:
     request = RecordedRequest()
     stream = await begun(request)
 

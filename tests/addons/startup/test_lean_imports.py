@@ -12,14 +12,14 @@ from addons.startup.lean_imports import FORBIDDEN, LAZY_MODULES
 BEGIN = "import sys; from addons.startup.lean_imports import leave_out_unused as leave_out; "
 
 
-def said(program: str) -> str:
+def output_of(program: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 
 def imported(program: str) -> set[str]:
-    return set(said(f"import sys; {program}; print(*sys.modules)").split())
+    return set(output_of(f"import sys; {program}; print(*sys.modules)").split())
 
 
 def test_the_program_imports_nothing_that_it_does_not_use() -> None:
@@ -79,7 +79,7 @@ def test_modules_left_out_by_the_hub_are_still_imported_by_their_libraries(
 def test_an_imported_module_is_not_left_out() -> None:
     everything = ", ".join((*LAZY_MODULES, *FORBIDDEN))
     same = f"{BEGIN}import {everything}; before = dict(sys.modules); leave_out(); print(before == dict(sys.modules))"
-    assert said(same).strip() == "True"
+    assert output_of(same).strip() == "True"
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_an_imported_module_is_not_left_out() -> None:
     ],
 )
 def test_a_module_left_out_is_imported_on_later_use(use: str) -> None:
-    assert said(f"{BEGIN}leave_out(); {use}") == "", "and nothing is raised"
+    assert output_of(f"{BEGIN}leave_out(); {use}") == "", "and nothing is raised"
 
 
 def test_a_missing_name_of_a_package_is_an_attribute_error() -> None:
     asked = "; ".join(f"print(hasattr(mitmproxy.io, '{name}'))" for name in ("nonsense", "__nonsense__"))
-    assert said(f"{BEGIN}leave_out(); import mitmproxy.io; {asked}").split() == ["False", "False"]
+    assert output_of(f"{BEGIN}leave_out(); import mitmproxy.io; {asked}").split() == ["False", "False"]
 
 
 def test_a_left_out_class_cannot_be_instantiated() -> None:
@@ -110,7 +110,7 @@ def test_a_left_out_class_cannot_be_instantiated() -> None:
         "\ntry: ClientQuicLayer()"
         "\nexcept RuntimeError as error: print(error)"
     )
-    assert said(f"{BEGIN}leave_out(); {use}").splitlines() == [
+    assert output_of(f"{BEGIN}leave_out(); {use}").splitlines() == [
         "False",
         "mitmproxy.proxy.layers.quic.ClientQuicLayer is left out of a hub without an interface",
     ]
@@ -122,7 +122,7 @@ def test_a_listener_closes_without_the_modules_left_out() -> None:
         f"{BEGIN}leave_out(); import mitmproxy_rs\n"
         "print(isinstance(object(), (mitmproxy_rs.udp.UdpServer, mitmproxy_rs.wireguard.WireGuardServer)))"
     )
-    assert said(program) == "False\n"
+    assert output_of(program) == "False\n"
 
 
 def test_edgehub_attach_works_with_a_hub_that_left_modules_out() -> None:

@@ -132,13 +132,13 @@ def tail() -> LogTail:
     return LogTail()
 
 
-def say(tail: LogTail, text: str) -> None:
+def log_line(tail: LogTail, text: str) -> None:
     tail.handle(logger.makeRecord(logger.name, logging.WARNING, __file__, 1, text, (), None))
 
 
 def test_the_retained_lines_are_bounded(tail: LogTail) -> None:
     for number in range(MAX_LINES + 10):
-        say(tail, f"line {number} {'x' * 2 * MAX_LINE}")
+        log_line(tail, f"line {number} {'x' * 2 * MAX_LINE}")
     assert len(tail.lines) == MAX_LINES
     assert "line 10 " in tail.lines[0]
     assert {len(line) for line in tail.lines} == {MAX_LINE}
@@ -146,7 +146,7 @@ def test_the_retained_lines_are_bounded(tail: LogTail) -> None:
 
 @pytest.mark.parametrize("secret", ["Bearer abc.def", "basic YTpi", "eyJhbGciOi.eyJzdWIi.c2ln"])
 def test_credentials_are_hidden_in_the_log(tail: LogTail, secret: str) -> None:
-    say(tail, f"sent {secret} on")
+    log_line(tail, f"sent {secret} on")
     assert tail.lines[0].endswith("sent (hidden) on")
 
 
@@ -161,7 +161,7 @@ def test_a_traceback_is_one_line_in_the_tail(tail: LogTail) -> None:
 
 def test_a_long_report_is_shortened_in_the_tail(tail: LogTail) -> None:
     """The rest would displace the hub's own lines."""
-    say(tail, "the hub itself")
+    log_line(tail, "the hub itself")
     for number in range(MAX_LINES):
         record = logger.makeRecord(logger.name, logging.INFO, __file__, 1, str(number), (), None)
         setattr(record, REPORT_LINE, number)

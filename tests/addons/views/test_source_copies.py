@@ -23,7 +23,7 @@ from tests.cloud.scriptable.request_log import matching
 pytestmark = pytest.mark.usefixtures("copied")
 
 
-async def test_the_clouds_answer_goes_before_a_stored_refusal(
+async def test_the_clouds_response_overrides_a_stored_refusal(
     parts: HubWorld, cloud: ScriptableCloud
 ) -> None:
     """A client of a new source got the 403 of the source before it, although the cloud had granted the right since."""

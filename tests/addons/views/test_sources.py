@@ -121,7 +121,7 @@ async def test_filters_are_chosen_for_each_view(parts: HubWorld) -> None:
     assert {key.component: opened.filters for key, opened in source.views.items()} == {"a": DISCARD, "b": ()}
 
 
-async def test_bookmarks_are_sent_to_watches_that_asked_for_them(parts: HubWorld) -> None:
+async def test_bookmarks_are_sent_to_watches_that_requested_them(parts: HubWorld) -> None:
     source = await parts.source()
     view = await source.view(KEY, 1)
     asked, plain = view.watch(None, bookmarks=True), view.watch(None, bookmarks=False)

@@ -1,1 +1,1 @@
-"""Tests of `controllers/pools/`."""
+"""Tests of `controllers/autonomy/`."""

@@ -64,19 +64,19 @@ def call_by_url(cloud: RealCloud, url: str) -> None:
 
 
 def trusted_webhooks(cloud: RealCloud) -> set[str]:
-    """The webhooks in the manager's configuration; empty until it has written the CA."""
+    """Return the webhooks in the manager's configuration; empty until it has written the CA."""
     webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
     trusted = all(each["clientConfig"].get("caBundle") for each in webhooks)
     return {each["name"] for each in webhooks} if trusted else set()
 
 
 def expected_webhooks() -> set[str]:
-    """The policy and the webhook never both act."""
+    """Return the expected webhooks: never the webhook together with the policy that replaces it."""
     has_policies = minor_of(chosen()) >= NEWER_MANIFESTS["autonomy-endpoints.yaml"]
     return {"configbinding.edgehub.io", *(() if has_policies else ("autonomy-endpoints.edgehub.io",))}
 
 
-def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_those_of_a_plain_one_go(
+def test_pods_and_endpoints_of_a_silent_autonomous_node_stay(
     cluster: Cluster,
 ) -> None:
     plain, node = cluster.heard_node(), cluster.heard_node(**{DURATION: "24h"})
@@ -92,7 +92,7 @@ def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_those_of_a_pla
     cluster.take_away(plain, node)
     for gone in (lost, hasty):
         cluster.waits_for_end(cluster.pods, gone)
-    time.sleep(3 * TOLERATION)  # nothing happens, and nothing says so
+    time.sleep(3 * TOLERATION)  # no event shows that nothing happens
     assert (cluster.slices_of(stays), cluster.slices_of(daemon)) == before
     assert cluster.is_ready(stays)
     assert cluster.tolerated(daemon) == {None}
@@ -102,10 +102,10 @@ def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_those_of_a_pla
     cluster.until(lambda: not cluster.is_held(node))
     cluster.waits_for_end(
         cluster.pods, stays, patience=180
-    )  # 40 s for the node to come back, and looks every 20 s
+    )  # kube-controller-manager allows 40 s for the node to return, and polls every 20 s
 
 
-def test_when_it_is_over_pods_go_and_those_that_stay_are_not_ready(cluster: Cluster) -> None:
+def test_pods_are_evicted_or_unready_when_the_autonomy_duration_is_over(cluster: Cluster) -> None:
     node = cluster.heard_node(**{DURATION: f"{2 * TOLERATION}s"})
     cluster.until(lambda: cluster.is_held(node))
     pod, daemon = cluster.pod(node), cluster.pod(node, FOR_EVER)
@@ -121,14 +121,14 @@ def test_when_it_is_over_pods_go_and_those_that_stay_are_not_ready(cluster: Clus
     cluster.until(lambda: cluster.is_held(node))
 
 
-def test_an_annotation_added_or_removed_while_the_node_is_away_applies(cluster: Cluster) -> None:
+def test_an_annotation_added_or_removed_while_the_node_is_silent_applies(cluster: Cluster) -> None:
     node = cluster.heard_node()
     saved, daemon = cluster.pod(node), cluster.pod(node, FOR_EVER)
     mark = cluster.cloud.audit_mark()
     cluster.take_away(node)
     cluster.annotate(node, **{DURATION: "24h"})
     cluster.until(lambda: cluster.tolerated(saved) == {DAY})
-    time.sleep(2 * TOLERATION)  # the eviction that was scheduled before does not happen
+    time.sleep(2 * TOLERATION)  # the earlier scheduled eviction is cancelled
     assert cluster.tolerated(saved) == {DAY}
     assert not cluster.is_ready(daemon), "it was made unready before its node was autonomous"
 
@@ -141,7 +141,7 @@ def test_an_annotation_added_or_removed_while_the_node_is_away_applies(cluster: 
     assert len([each for each in cluster.writes(mark) if each.uri.startswith(f"{cluster.pods}/{saved}")]) == 4
 
 
-def test_everything_is_given_back_with_the_annotation(cluster: Cluster) -> None:
+def test_removing_the_annotation_restores_all_fields(cluster: Cluster) -> None:
     node = cluster.heard_node(**{"node.beta.openyurt.io/autonomy": "true"})
     pod = cluster.pod(node)
     cluster.until(lambda: cluster.tolerated(pod) == {None})

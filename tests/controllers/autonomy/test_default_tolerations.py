@@ -1,7 +1,5 @@
-"""Pods with kube-apiserver's default toleration, for its whole duration.
-
-It is a minute here, the shortest that the manager does not extend, and 300 s in clusters.
-"""
+"""Pods with kube-apiserver's default toleration for its full duration: here a minute, the shortest that the manager
+does not extend; 300 s in clusters."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ def cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealCloud
         yield made
 
 
-def test_a_manager_must_run_between_the_taint_and_the_end_of_the_default(
+def test_a_manager_that_runs_before_the_default_toleration_ends_saves_the_pods(
     cloud: RealCloud, manager: ManagerProcess
 ) -> None:
     duration = "node.openyurt.io/autonomy-duration"
@@ -58,7 +56,7 @@ def test_a_manager_must_run_between_the_taint_and_the_end_of_the_default(
         cluster.until(lambda: cluster.tolerated(stays) == {DEFAULT, day})
         manager.process.kill()
         cluster.take_away(unseen)
-        # The one that has waited longest is evicted as ever, and the one after it that no manager saw.
+        # Evicted: the pod whose toleration ended first, and the next one, which no manager saw.
         for gone in (lost, forgotten):
             cluster.waits_for_end(cluster.pods, gone, patience=PATIENCE)
         assert cluster.tolerated(stays) == {DEFAULT, day}, "the first for a node that is not ready"

@@ -52,11 +52,11 @@ AFTER = [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": 
         ({"apps.openyurt.io/binding": "true"}, Autonomy()),
     ],
 )
-def test_annotations_of_autonomy_are_read(annotations: dict[str, str], meant: Autonomy | None) -> None:
+def test_annotations_of_autonomy_are_parsed(annotations: dict[str, str], meant: Autonomy | None) -> None:
     assert read_autonomy(annotations) == meant
 
 
-def test_when_it_is_over() -> None:
+def test_autonomy_is_over_after_its_duration() -> None:
     at = datetime(2026, 1, 2, 12, 0, 10, tzinfo=UTC)
     since = "2026-01-02T12:00:00Z"
     assert [Autonomy(seconds).is_over(since, at) for seconds in (9, 10, 11, None)] == [
@@ -86,7 +86,7 @@ def pod(*tolerations: Json, **records: str) -> Pod:
 def patched(
     before: Pod, autonomy: Autonomy | None, node: Node = NODE, default: int = DEFAULT
 ) -> tuple[Any, dict[str, Any]]:
-    """The tolerations and the records in the patch, None where it leaves them."""
+    """Return the tolerations and the records in the patch, None if it does not change them."""
     patch = toleration_patch(before, node, autonomy, default)
     assert not patch or patch["metadata"]["resourceVersion"] == "7"
     records = patch.get("metadata", {}).get("annotations", {})
@@ -98,7 +98,7 @@ OTHER = {"key": "gpu", "operator": "Exists"}
 
 
 SHORT = IN_TIME - 1
-"""Toleration seconds of an API server that evicts soon: too soon to wait for the taint."""
+"""Toleration seconds of an API server that evicts soon: too short to wait for the taint."""
 
 
 def test_default_tolerations_are_prolonged_and_recorded() -> None:
@@ -110,15 +110,15 @@ def test_default_tolerations_are_prolonged_and_recorded() -> None:
 
 
 @pytest.mark.parametrize("autonomy", [Autonomy(DAY), Autonomy()])
-def test_a_pod_keeps_its_first_generation_until_its_node_is_away(autonomy: Autonomy) -> None:
-    """Minutes are left then, and each write of a pod's specification counts its generation."""
+def test_a_pod_is_not_written_until_its_node_is_silent(autonomy: Autonomy) -> None:
+    """Then minutes are left, and each write of a pod's spec increments its generation."""
     assert patched(pod(OTHER, *defaults()), autonomy) == (None, {})
     tolerations, records = patched(pod(OTHER, *defaults()), autonomy, AWAY)
     assert tolerations == [OTHER, tolerates(NOT_READY, DEFAULT), tolerates(UNREACHABLE, None)]
     assert records == {RECORDS[UNREACHABLE]: str(DEFAULT)}
 
 
-def test_a_pod_without_any_gets_them_and_then_tolerates_nothing_again() -> None:
+def test_tolerations_added_to_a_pod_without_any_are_removed_again() -> None:
     tolerations, records = patched(pod(OTHER), Autonomy(DAY))
     assert tolerations == [OTHER, *defaults(DAY)]
     assert set(records.values()) == {"0"}
@@ -138,11 +138,11 @@ def test_a_pod_without_any_gets_them_and_then_tolerates_nothing_again() -> None:
         (*defaults(), *defaults(30)),
     ],
 )
-def test_tolerations_of_a_pod_are_left_alone(own: tuple[Json, ...]) -> None:
+def test_a_pods_own_tolerations_are_not_changed(own: tuple[Json, ...]) -> None:
     assert patched(pod(*own), Autonomy(DAY)) == (None, {})
 
 
-def test_another_effect_is_no_toleration_of_the_absence() -> None:
+def test_a_toleration_of_another_effect_does_not_cover_the_absence() -> None:
     only_scheduled = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}
     tolerations, _ = patched(pod(only_scheduled, *defaults(SHORT)), Autonomy(DAY), default=SHORT)
     assert tolerations == [only_scheduled, *defaults(DAY)]
@@ -170,7 +170,7 @@ def test_a_steady_pod_is_not_written() -> None:
 
 
 def test_a_scheduled_eviction_is_cancelled_before_a_new_one() -> None:
-    """kube-controller-manager neither prolongs nor shortens one."""
+    """kube-controller-manager neither extends nor shortens a scheduled eviction."""
     first, records = patched(pod(*defaults(SHORT)), Autonomy(DAY), AWAY, SHORT)
     assert first == [tolerates(NOT_READY, DAY), tolerates(UNREACHABLE, None)]
     assert set(records.values()) == {str(SHORT)}
@@ -194,13 +194,13 @@ def review(node: str = "away", before: Any = BEFORE, **changes: Any) -> Json:
     return {"kind": "AdmissionReview", "request": request}
 
 
-def answered(given: Json) -> Json:
+def admission_response(given: Json) -> Json:
     found: Json = orjson.loads(keep_ready(orjson.dumps(given), HELD))["response"]
     return found
 
 
-def test_a_ready_pod_of_an_autonomous_node_keeps_its_conditions() -> None:
-    answer = answered(review())
+def test_a_ready_pod_of_an_autonomous_node_retains_its_conditions() -> None:
+    answer = admission_response(review())
     assert (answer["uid"], answer["allowed"], answer["patchType"]) == ("u", True, "JSONPatch")
     patch = orjson.loads(base64.b64decode(answer["patch"]))
     assert patch == [{"op": "replace", "path": "/status/conditions", "value": BEFORE}]
@@ -212,7 +212,7 @@ def test_a_ready_pod_of_an_autonomous_node_keeps_its_conditions() -> None:
     ids=["another node", "no node", "unready before", "no conditions", "garbage"],
 )
 def test_a_pod_that_was_not_ready_on_an_autonomous_node_is_allowed_unmodified(given: Json) -> None:
-    assert answered(given) == {"uid": "u", "allowed": True}
+    assert admission_response(given) == {"uid": "u", "allowed": True}
 
 
 @pytest.mark.parametrize(
@@ -224,12 +224,12 @@ def test_a_malformed_review_of_endpoints_is_refused(given: Json) -> None:
         keep_ready(orjson.dumps(given), HELD)
 
 
-def test_a_pod_that_is_too_deep_to_be_written_is_refused() -> None:
+def test_a_too_deeply_nested_pod_is_refused() -> None:
     deep = orjson.dumps(review(before=[*BEFORE, {"at": "HERE"}])).replace(b'"HERE"', b"[" * 300 + b"]" * 300)
     with pytest.raises(ValueError, match="not a valid object"):
         keep_ready(deep, HELD)
 
 
-def test_a_review_that_would_fill_the_memory_is_not_parsed() -> None:
+def test_a_review_beyond_the_size_bound_is_not_parsed() -> None:
     with pytest.raises(TooManyValues, match=str(MAX_VALUES)):
         keep_ready(b"[" + b"[]," * MAX_VALUES + b"0]", HELD)

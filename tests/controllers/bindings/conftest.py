@@ -1,4 +1,4 @@
-"""A manager that is the webhook, called through its Service."""
+"""A manager that serves the webhook, called through its Service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.controllers.support.webhook_service import (
 
 @pytest.fixture(scope="module")
 def service(managed_cloud: RealCloud) -> Iterator[WebhookService]:
-    """The registration and the Service of the manifests, with a port that any user may open."""
+    """Apply the registration and the Service of the manifests, with an unprivileged port."""
     pods, port = (free_port(), free_port()), free_port()
     webhooks = managed_cloud.admin.get(CONFIGURATION)["webhooks"]
     assert webhooks[0]["failurePolicy"] == "Ignore"
@@ -41,7 +41,7 @@ def service(managed_cloud: RealCloud) -> Iterator[WebhookService]:
 
 @pytest.fixture
 def webhook(start_manager: StartManager, service: WebhookService, bindings: BindingScene) -> ManagerProcess:
-    """A manager that does nothing but inject as workloads are written, once the API server calls it."""
+    """Run a manager that only injects as workloads are written; return once the API server calls it."""
     started = start_manager(*service.pod, ONLY)
     wait_until_called(bindings)
     return started

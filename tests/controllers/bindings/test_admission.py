@@ -1,4 +1,4 @@
-"""Reviews and their responses."""
+"""AdmissionReviews of workloads, and their responses."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def test_a_new_workload_is_patched() -> None:
     assert paths == {"/metadata/annotations": "add", "/spec/template/spec/containers/0/image": "replace"}
 
 
-def test_one_that_is_right_is_let_alone() -> None:
+def test_a_correct_workload_is_allowed_unmodified() -> None:
     right = render(DEPLOYMENT, {}, ITEMS, POOL).workload
     assert answered(review(right, right), rendering)["response"] == {"uid": "u", "allowed": True}
 
 
-def test_the_record_is_the_stored_objects() -> None:
+def test_the_webhook_uses_the_stored_objects_record() -> None:
     stored = render(DEPLOYMENT, {}, ITEMS, POOL).workload
     forged = copy.deepcopy(stored)
     forged["metadata"]["annotations"][RECORD] = '{"image/app":{"was":"evil","set":"injected"}}'
@@ -80,7 +80,7 @@ def test_the_record_is_the_stored_objects() -> None:
     assert orjson.loads(operation["value"]) == {"image/app": {"was": "app:1", "set": "injected"}}
 
 
-def test_facts_take_the_namespace_of_the_request() -> None:
+def test_a_workload_without_a_namespace_gets_that_of_the_request() -> None:
     seen: list[Workload] = []
 
     def note(workload: Workload, obj: Json, _: Json) -> Rendering:
@@ -92,7 +92,7 @@ def test_facts_take_the_namespace_of_the_request() -> None:
     assert (seen[0].namespace, seen[0].kind) == ("ns", "Deployment")
 
 
-def test_warnings_are_few_and_short() -> None:
+def test_warnings_are_bounded_in_number_and_length() -> None:
     skipped = items(*(env("x" * 63, **{f"V{number}": "y"}) for number in range(9)), binding="b" * 60)
 
     def skipping(_: Workload, obj: Json, stored: Json) -> Rendering:
@@ -119,12 +119,12 @@ def test_a_malformed_review_of_a_workload_is_refused(asked: Json) -> None:
         read_review(orjson.dumps(asked))
 
 
-def test_a_review_that_would_fill_the_memory_is_not_parsed() -> None:
+def test_a_review_beyond_the_size_bound_is_not_parsed() -> None:
     with pytest.raises(TooManyValues, match=str(MAX_VALUES)):
         read_review(b"[" + b"[]," * MAX_VALUES + b"0]")
 
 
-def test_a_workload_that_is_too_deep_to_be_written_is_refused() -> None:
+def test_a_too_deeply_nested_workload_is_refused() -> None:
     body = orjson.dumps(review({**DEPLOYMENT, "spec": {"at": "HERE"}})).replace(
         b'"HERE"', b"[" * 300 + b"]" * 300
     )
@@ -133,6 +133,6 @@ def test_a_workload_that_is_too_deep_to_be_written_is_refused() -> None:
 
 
 @given(OBJECTS, OBJECTS)
-def test_patches_make_the_new_object(old: Json, new: Json) -> None:
+def test_the_json_patch_gives_the_rendered_workload(old: Json, new: Json) -> None:
     assert apply_json_patch(old, json_diff(old, new)) == new
     assert merge_patch(old, merge_diff(old, new)) == new

@@ -33,7 +33,7 @@ POOLS = {
         (["b", "-b"], None, ""),
         (["-a"], None, ""),
         ([], None, ""),
-        # Of the pools without a NodePool a selector finds none.
+        # A selector selects no pool without a NodePool.
         ([], {}, "abc"),
         ([], {"matchLabels": {"region": "east"}}, "a"),
         (["d"], {"matchLabels": {"region": "east"}}, "ad"),
@@ -47,7 +47,9 @@ POOLS = {
         ([], "no selector", ""),
     ],
 )
-def test_pools(pools: list[str], selector: object, matching: str) -> None:
+def test_pools_are_selected_by_name_exclusion_and_selector(
+    pools: list[str], selector: object, matching: str
+) -> None:
     subject = {"kind": "Deployment", "name": "web", "pools": pools, "nodepoolSelector": selector}
     binding = read_binding({"metadata": {"namespace": "ns"}, "spec": {"subject": subject}})
     found = [
@@ -92,11 +94,11 @@ def test_pools(pools: list[str], selector: object, matching: str) -> None:
         ("YurtAppSet", Workload("Deployment", "ns", "web"), False),
     ],
 )
-def test_subjects(kind: str, workload: Workload, is_subject: bool) -> None:
+def test_subjects_are_matched_by_kind_name_and_owner(kind: str, workload: Workload, is_subject: bool) -> None:
     assert Binding("ns", "b", kind=kind, subject="web").is_subject(workload) is is_subject
 
 
-def test_items_come_by_name_and_patches_after_the_items_of_their_binding() -> None:
+def test_items_apply_in_the_order_of_binding_names_and_then_patches() -> None:
     given = [Binding("ns", name, fields=({"replicas": 1},), patches=({"path": "p"},)) for name in ("z", "a")]
     assert [(each.binding, *each.fields) for each in items_of(given)] == [
         ("a", "replicas"),
@@ -120,7 +122,7 @@ def test_items_come_by_name_and_patches_after_the_items_of_their_binding() -> No
         ("Refused", 1, 0, False, False),
     ],
 )
-def test_the_status_of_a_binding_is_read(
+def test_the_status_of_a_binding_is_parsed(
     reason: str, generation: int, injected: int, proven: bool, refused: bool
 ) -> None:
     condition = {"type": "Injected", "reason": reason, "observedGeneration": generation}
@@ -132,7 +134,7 @@ def test_the_status_of_a_binding_is_read(
 @pytest.mark.parametrize(
     "obj", [{}, {"spec": {"subject": [], "items": {}}}, {"spec": {"subject": {"pools": [1]}}}]
 )
-def test_garbage_is_read_as_absent(obj: dict[str, object]) -> None:
+def test_malformed_fields_are_read_as_absent(obj: dict[str, object]) -> None:
     assert read_binding(obj).pools == frozenset()
 
 
@@ -149,7 +151,7 @@ def conditions(status: Json) -> dict[str, tuple[str, str, str]]:
     return {each["type"]: (each["status"], each["reason"], each["message"]) for each in status["conditions"]}
 
 
-def test_all_is_well() -> None:
+def test_a_completely_injected_binding_has_good_conditions() -> None:
     status = binding_status(BINDING, True, [outcome("a"), outcome("b")], NOW)
     assert (status["observedGeneration"], status["workloads"], status["injectedWorkloads"]) == (3, 2, 2)
     assert conditions(status) == {
@@ -165,7 +167,7 @@ def test_without_workloads_the_condition_injected_is_unknown() -> None:
     assert found["Injected"][:2] == ("Unknown", "NoWorkload")
 
 
-def test_the_worst_comes_first_and_three_are_named() -> None:
+def test_the_worst_reason_is_reported_first_with_three_workloads() -> None:
     skipped = Rendering({}, {}, (Skipped("b", "image/x", "ContainerNotFound"), Skipped("other", "y", "z")))
     outcomes = [outcome(f"w{number}", skipped) for number in range(5)]
     status = binding_status(BINDING, True, outcomes, NOW)

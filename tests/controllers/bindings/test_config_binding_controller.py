@@ -1,4 +1,5 @@
-"""Bindings reach their workloads and leave them, on the real API server with the Deployment controller."""
+"""Bindings are injected into their workloads and removed again, on the real API server with the Deployment
+controller."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ SET_BACK = """[JSONPatch{op: "replace", path: "/spec/template/spec/containers/0/
 
 @contextmanager
 def webhook_restoring_the_image(bindings: BindingScene, name: str) -> Iterator[None]:
-    """The image of a Deployment is app:1 in the context, whatever anybody writes."""
+    """Install a webhook that sets the image of a Deployment in the context to app:1 at each write."""
     rule = {
         "apiGroups": ["apps"],
         "apiVersions": ["v1"],
@@ -53,7 +54,7 @@ def webhook_restoring_the_image(bindings: BindingScene, name: str) -> Iterator[N
 
 
 def _dry_run(bindings: BindingScene, name: str) -> str:
-    """The image that the Deployment would have after a write of another one."""
+    """Return the image of the Deployment after a dry-run write of another one."""
     answer = bindings.scene.admin.request(
         "PATCH",
         f"{bindings.deployments}/{name}",
@@ -106,7 +107,7 @@ def test_a_binding_is_injected_and_the_former_fields_restored(bindings: BindingS
     given_back = bindings.sees(name, lambda obj: image_of(obj) == "app:1")
     assert given_back["spec"] == before
     assert RECORD not in given_back["metadata"].get("annotations", {})
-    # The old pod template comes back: no third ReplicaSet, but the first one again.
+    # The old pod template returns: the first ReplicaSet is used again, without a third one.
     bindings.scene.until(lambda: "GivenBack" in bindings.scene.events(name, bindings.scene.namespace))
     assert bindings.rollouts(name) == 2
 
@@ -138,7 +139,7 @@ def test_each_kind_of_workload_is_injected_and_restored(
     assert bindings.scene.sees(path, name, lambda obj: image_of(obj) == "app:1")["spec"] == before
 
 
-def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> None:
+def test_patches_apply_after_items_and_are_restored(bindings: BindingScene) -> None:
     name = bindings.deployment()
     before = bindings.spec(name)
     sidecar: Json = {
@@ -169,7 +170,7 @@ def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> 
     assert "initContainers" not in template
     bindings.sees_condition(binding, "Injected", "True", "AllInjected")
 
-    # A writer who read all that was injected changes one container: it is not injected twice.
+    # A writer that read the injected workload changes one container: nothing is injected twice.
     read = bindings.spec(name)
     read["template"]["spec"]["containers"][1]["image"] = "side:9"
     bindings.scene.admin.patch(f"{bindings.deployments}/{name}", {"spec": read})
@@ -188,7 +189,7 @@ def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> 
     assert given_back["spec"] == before
 
 
-def test_a_binding_may_come_before_its_subject(bindings: BindingScene) -> None:
+def test_a_binding_may_be_created_before_its_subject(bindings: BindingScene) -> None:
     binding = bindings.bind("web", items=[image("app:2")])
     assert bindings.sees_condition(binding, "SubjectFound", "False", "NoWorkload")
     bindings.deployment(name="web")
@@ -199,7 +200,7 @@ def test_a_binding_may_come_before_its_subject(bindings: BindingScene) -> None:
     bindings.sees_condition(binding, "SubjectFound", "False", "NoWorkload")
 
 
-def test_pools_are_chosen_and_given_up(bindings: BindingScene) -> None:
+def test_adding_or_removing_a_pool_injects_or_restores_its_workloads(bindings: BindingScene) -> None:
     names = {pool: bindings.deployment(pool, owner="shop") for pool in ("hangzhou", "beijing", "shanghai")}
     stranger = bindings.deployment("hangzhou", owner="other")
     binding = bindings.bind(
@@ -222,7 +223,7 @@ def test_pools_are_chosen_and_given_up(bindings: BindingScene) -> None:
         assert obj["metadata"]["generation"] == 1
 
 
-def test_a_workload_that_loses_its_label_is_given_back(bindings: BindingScene) -> None:
+def test_a_workload_that_loses_its_label_is_restored(bindings: BindingScene) -> None:
     name = bindings.deployment()
     before = bindings.spec(name)
     bindings.bind(name, items=[image("app:2")])
@@ -231,7 +232,7 @@ def test_a_workload_that_loses_its_label_is_given_back(bindings: BindingScene) -
     bindings.sees(name, lambda obj: obj["spec"] == before)
 
 
-def test_a_workload_that_changes_its_owner_is_given_back(bindings: BindingScene) -> None:
+def test_a_workload_that_changes_its_owner_is_restored(bindings: BindingScene) -> None:
     name = bindings.deployment(owner="shop")
     before = bindings.spec(name)
     bindings.bind("shop", kind="YurtAppSet", version="apps.openyurt.io/v1beta1", items=[image("app:2")])
@@ -260,7 +261,7 @@ def test_an_injection_that_the_api_server_refuses_is_reported_and_not_retried(
     assert name in message
     assert bindings.scene.events(binding, bindings.scene.namespace) == ["Refused"]
     mark = bindings.scene.cloud.audit_mark()
-    # A right change is taken at once.
+    # A valid change is injected at once.
     bindings.change(binding, items=[env(VALID="x")], patches=None)
     bindings.sees_condition(binding, "Injected", "True", "AllInjected")
     writes = [
@@ -269,7 +270,7 @@ def test_an_injection_that_the_api_server_refuses_is_reported_and_not_retried(
     assert len(writes) == 1
 
 
-def test_a_client_that_takes_the_items_back_is_left_alone_after_three_writes(bindings: BindingScene) -> None:
+def test_injection_stops_after_three_writes_against_another_client(bindings: BindingScene) -> None:
     name = bindings.deployment()
     binding = bindings.bind(name, items=[image("app:2")])
     path = f"{bindings.deployments}/{name}"
@@ -283,7 +284,7 @@ def test_a_client_that_takes_the_items_back_is_left_alone_after_three_writes(bin
 
 @pytest.fixture
 def other_webhook(bindings: BindingScene) -> Iterator[str]:
-    """A Deployment whose image another admission step sets to app:1, whatever anybody writes."""
+    """Install an admission step that sets the image of a Deployment to app:1 at each write."""
     name = bindings.deployment()
     with webhook_restoring_the_image(bindings, name):
         yield name
@@ -308,7 +309,7 @@ def test_a_steady_binding_is_not_written(bindings: BindingScene) -> None:
     bindings.sees_condition(binding, "Injected", "True", "AllInjected")
     mark = bindings.scene.cloud.audit_mark()
     bindings.scene.admin.patch(f"{bindings.deployments}/{name}", {"metadata": {"annotations": {"a": "b"}}})
-    # A second binding is seen later than that change.
+    # A second binding is observed later than that change.
     other = bindings.bind("none", items=[{"replicas": 1}])
     bindings.sees_condition(other, "SubjectFound", "False", "NoWorkload")
     uris = [each.uri for each in bindings.scene.writes(mark)]

@@ -1,5 +1,4 @@
-"""The pace of the controller's writes, on a virtual clock: a limit of workloads a second, and one status for many
-changes."""
+"""The controller's write rate, on a virtual clock: a limit of workloads per second, and one status for many changes."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, image
 
 
 def deployment(number: int) -> Json:
-    """A Deployment of a YurtAppSet with many."""
+    """Return a Deployment of a YurtAppSet with many Deployments."""
     made = copy.deepcopy(DEPLOYMENT)
     owner = {
         "apiVersion": "apps.openyurt.io/v1beta1",
@@ -46,12 +45,12 @@ def binding(tag: str, generation: int) -> Json:
 
 
 def written(cluster: PretendedCluster, resource: str) -> list[float]:
-    """The times at which objects of a resource were patched."""
+    """Return the times at which objects of a resource were patched."""
     return [at for at, path in cluster.patches if f"/{resource}/" in path]
 
 
 @pytest.mark.looptime
-async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> None:
+async def test_all_workloads_are_written_within_the_limit_per_second() -> None:
     many = 110
     cluster = PretendedCluster()
     for number in range(many):
@@ -60,7 +59,7 @@ async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> N
         cluster.put(BINDING_TYPE, binding("app:2", 1))
         await asyncio.sleep(60)
         first = written(cluster, "deployments")
-        # A change in the middle of a roll-out is no reason to write faster.
+        # A change during a rollout does not raise the rate.
         cluster.put(BINDING_TYPE, binding("app:3", 2))
         await asyncio.sleep(2)
         cluster.put(BINDING_TYPE, binding("app:4", 3))
@@ -70,12 +69,12 @@ async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> N
     assert many * 2 < len(times) < many * 3, "those that the middle one had not reached are written once"
     seconds = zip(times, times[WRITES_A_SECOND:], strict=False)
     assert min(later - earlier for earlier, later in seconds) > 1 - 1e-6
-    # They are no slower than that either.
+    # The rate is not below the limit either.
     assert first[-1] - first[0] == pytest.approx((many - 1) // WRITES_A_SECOND, abs=0.1)
 
 
 @pytest.mark.looptime
-async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
+async def test_changes_of_many_workloads_cause_few_status_writes() -> None:
     cluster = PretendedCluster()
     for number in range(WRITES_A_SECOND):
         cluster.put(WORKLOAD_TYPES["Deployment"], deployment(number))
@@ -90,9 +89,9 @@ async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_item_contested_by_a_webhook_is_retried_with_pauses() -> None:
+async def test_an_item_reverted_by_a_webhook_is_retried_with_pauses() -> None:
     class OtherWebhook(PretendedCluster):
-        """A cluster in which an admission step after the binding's sets the image of a workload."""
+        """A cluster with an admission step that sets the image of a workload after the binding's webhook."""
 
         def _patch(self, path: str, patch: Json) -> Json:
             if "/deployments/" in path:
@@ -113,7 +112,7 @@ async def test_an_item_contested_by_a_webhook_is_retried_with_pauses() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_burst_takes_a_seconds_writes() -> None:
+async def test_a_burst_is_limited_to_one_seconds_writes() -> None:
     limit = WriteLimit(3)
     assert [round(limit.reserve(), 6) for _ in range(7)] == [0, 0, 0, 1, 1, 1, 2]
     await asyncio.sleep(2.5)

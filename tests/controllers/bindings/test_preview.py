@@ -1,4 +1,4 @@
-"""The preview says what a binding would change, from files and from a cluster, and writes nothing."""
+"""The preview prints the changes that a binding would make, from files and from a cluster, and writes nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def binding(items: Sequence[Json], name: str = "b", **subject: object) -> Json:
 
 
 def write(folder: Path, *documents: object) -> list[str]:
-    """The arguments that name files with these documents, one each."""
+    """Write these documents to a file each; return the arguments that name the files."""
     arguments: list[str] = []
     for number, document in enumerate(documents):
         path = folder / f"{number}.yaml"
@@ -52,7 +52,9 @@ def test_a_preview_prints_the_diff_of_a_workload(tmp_path: Path, capsys: pytest.
     assert lines[-1] == "# Deployment default/web: b: env/none/A: ContainerNotFound"
 
 
-def test_patches_and_pools_by_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_preview_supports_patches_and_pools_selected_by_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     selector = {"matchLabels": {"region": "east"}}
     document = binding([image("app:2")], pools=[], nodepoolSelector=selector)
     document["spec"]["patches"] = [
@@ -72,7 +74,9 @@ def test_patches_and_pools_by_labels(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
 
 
-def test_lists_and_rivals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_preview_reads_lists_and_reports_conflicting_bindings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rivals = [binding([image("x")], "a"), binding([image("y")], "b")]
     assert main(write(tmp_path, {"kind": "List", "items": [*rivals, WORKLOAD]})) == 0
     assert "# Deployment default/web: a: image/app is set by b" in capsys.readouterr().out
@@ -99,7 +103,7 @@ def test_a_preview_only_reads_the_cluster(bindings: BindingScene, tmp_path: Path
     selector = {"matchLabels": {"preview": "yes"}}
     document = binding([image("app:2")], name=name, pools=[], nodepoolSelector=selector)
     document["spec"]["subject"]["name"] = name
-    # A new kind answers a list with 429 for a moment.
+    # The API server answers lists of a new kind with 429 for a short time.
     bindings.scene.until(lambda: bindings.scene.admin.request("GET", bindings.path).status == 200)
     done = subprocess.run(
         [

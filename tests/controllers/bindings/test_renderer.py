@@ -1,4 +1,4 @@
-"""The rendering from informers: the bindings, their order, and whether an autoscaler owns the replicas."""
+"""The rendering from informers: the matching bindings, their order, and autoscaled replicas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = Binding("ns", "c", kind="Deployment", subject="other", pools=EVERY, fiel
 
 
 class Known:
-    """An informer's objects, found by one index."""
+    """Objects of an informer, with one index."""
 
     def __init__(self, index: dict[str, list[Any]]) -> None:
         self._index = index
@@ -53,7 +53,7 @@ def renderer(*bindings: Binding, autoscalers: list[Autoscaler] | None = None) ->
     )
 
 
-def test_matching_bindings() -> None:
+def test_bindings_that_match_a_workload_are_found_in_order() -> None:
     elsewhere = Binding(
         "ns", "d", kind="Deployment", subject="web", pools=frozenset({"beijing"}), fields=(image("x"),)
     )
@@ -94,18 +94,18 @@ REFUSED = replace(PATCHED, conditions=(condition("Refused"),))
 
 
 def carried(binding: Binding) -> Json:
-    """The workload with what a binding injects."""
+    """Return the workload with a binding's injected values."""
     return render(DEPLOYMENT, {}, items_of([binding]), POOL).workload
 
 
 @pytest.mark.parametrize(
     ("binding", "stored", "image", "command"),
     [
-        # A patch that no workload has yet waits for the controller, items do not.
+        # The controller injects a patch that no workload has yet; the webhook injects items.
         (PATCHED, {}, "other", None),
         (PATCHED, DEPLOYMENT, "other", None),
         (PROVEN, {}, "other", ["sleep"]),
-        # What the API server refused once may be refused again, if the workload has not got it.
+        # The API server may refuse an item again that it refused once, unless the workload has it.
         (REFUSED, {}, "app:1", None),
         (REFUSED, DEPLOYMENT, "app:1", None),
         (REFUSED, carried(REFUSED), "other", ["sleep"]),

@@ -1,4 +1,4 @@
-"""A binding for many workloads: how soon the manager writes them, and what a crash in the middle leaves."""
+"""A binding for many workloads: how fast the manager writes them, and the state after a crash during the writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ONLY = "--controllers=configbinding"
 ALONE = ("--no-leader-elect", ONLY)
 
 
-def make(bindings: BindingScene, count: int) -> None:
+def create_deployments(bindings: BindingScene, count: int) -> None:
     for number in range(count):
         bindings.deployment(f"pool-{number}", owner="shop")
 
@@ -28,17 +28,17 @@ def bind(bindings: BindingScene) -> None:
 
 
 def injected(bindings: BindingScene) -> list[Json]:
-    """The Deployments with the binding. Their generation counts: one for the creation, one for each changed spec."""
+    """Return the Deployments with the binding. The generation counts the creation and each changed spec."""
     found = bindings.scene.admin.get(bindings.deployments)["items"]
     return [each for each in found if image_of(each) != "app:1"]
 
 
-def test_twenty_pools_follow_without_a_pause_and_with_one_write_each(
+def test_twenty_pools_are_injected_without_a_pause_by_one_write_each(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
-    """`scripts/bench --bindings` says how soon. The limit of writes holds none of so few back."""
+    """`scripts/bench --bindings` measures the time. The write limit delays none of so few."""
     pools = 20
-    make(bindings, pools)
+    create_deployments(bindings, pools)
     start_manager(*ALONE)
     bind(bindings)
     bindings.scene.until(lambda: len(injected(bindings)) == pools)
@@ -49,9 +49,9 @@ def test_twenty_pools_follow_without_a_pause_and_with_one_write_each(
 def test_the_next_leader_finishes_a_rollout_and_writes_nothing_twice(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
-    # Three seconds of writes.
+    # The writes of three seconds.
     many = 60
-    make(bindings, many)
+    create_deployments(bindings, many)
     first = start_manager(ONLY)
     first.wait_until_leading()
     second = start_manager(ONLY)

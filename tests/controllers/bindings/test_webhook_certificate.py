@@ -1,4 +1,4 @@
-"""The webhook's certificates: which ones the manager keeps or replaces, and which ones clients trust meanwhile."""
+"""The webhook's certificates: when the manager renews them, and which ones clients trust meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOSTS = frozenset({HOST})
 
 
 def trusts(bundle: bytes, certificate: bytes, now: datetime, host: str = HOST) -> bool:
-    """Whether a client that trusts a bundle accepts a certificate for a host."""
+    """Return True if a client that trusts a bundle accepts a certificate for a host."""
     verifier = (
         PolicyBuilder()
         .store(Store(x509.load_pem_x509_certificates(bundle)))
@@ -38,14 +38,14 @@ def trusts(bundle: bytes, certificate: bytes, now: datetime, host: str = HOST) -
     return True
 
 
-def test_the_first_ones_are_trusted_for_their_hosts() -> None:
+def test_the_first_certificate_is_trusted_for_its_hosts() -> None:
     data = renewed({}, HOSTS, NOW)
     assert set(data) == {CERTIFICATE, KEY, AUTHORITY, AUTHORITY_KEY}
     assert trusts(data[AUTHORITY], data[CERTIFICATE], NOW)
     assert not trusts(data[AUTHORITY], data[CERTIFICATE], NOW, "elsewhere")
 
 
-def test_a_valid_certificate_stays() -> None:
+def test_a_valid_certificate_is_retained() -> None:
     data = renewed({}, HOSTS, NOW)
     assert renewed(data, HOSTS, NOW + timedelta(days=SERVING_DAYS * 0.6)) == data
 
@@ -59,12 +59,12 @@ def test_a_certificate_is_renewed_at_two_thirds_of_its_lifetime() -> None:
     assert trusts(data[AUTHORITY], new[CERTIFICATE], later)
 
 
-def test_after_a_change_of_the_ca_both_are_trusted() -> None:
+def test_both_cas_are_trusted_after_a_change_of_the_ca() -> None:
     later = NOW + timedelta(days=AUTHORITY_DAYS * 0.7)
     data = renewed(renewed({}, HOSTS, NOW), HOSTS, later - timedelta(days=20))
     new = renewed(data, HOSTS, later)
     assert len(x509.load_pem_x509_certificates(new[AUTHORITY])) == 2
-    # A replica that has not seen the Secret yet serves the old certificate.
+    # A replica that has not read the new Secret yet serves the old certificate.
     assert trusts(new[AUTHORITY], data[CERTIFICATE], later)
     assert trusts(new[AUTHORITY], new[CERTIFICATE], later)
     assert not trusts(data[AUTHORITY], new[CERTIFICATE], later)
@@ -90,7 +90,7 @@ def test_a_damaged_certificate_is_renewed(key: str, value: bytes) -> None:
     assert renewed(new, HOSTS, NOW) == new
 
 
-def test_a_foreign_key_does_not_stay() -> None:
+def test_a_key_that_does_not_match_is_replaced() -> None:
     data, other = renewed({}, HOSTS, NOW), renewed({}, HOSTS, NOW)
     new = renewed({**data, KEY: other[KEY]}, HOSTS, NOW)
     assert new[KEY] not in (data[KEY], other[KEY])

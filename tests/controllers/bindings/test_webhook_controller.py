@@ -50,21 +50,23 @@ from tests.controllers.support.workloads import DEPLOYMENT, daemon_set, env, ima
 pytestmark = [pytest.mark.real]
 
 
-def test_a_workload_is_right_from_the_start(bindings: BindingScene, webhook: ManagerProcess) -> None:
+def test_a_workload_is_injected_at_its_creation_and_at_each_write(
+    bindings: BindingScene, webhook: ManagerProcess
+) -> None:
     name = bindings.scene.name("web")
     bindings.bind(name, items=[image("r/{{nodepool}}:2")])
     bindings.scene.until(lambda: dry_run(bindings, name) == "r/hangzhou:2")
     made = create(bindings, name)
     assert image_of(made) == "r/hangzhou:2"
     bindings.scene.until(lambda: bindings.rollouts(name) == 1)
-    # A writer's own image is the new base; the record cannot be forged.
+    # A writer's own image becomes the value to restore; the record cannot be forged.
     forged = {"metadata": {"annotations": {RECORD: '{"image/app":{"was":"evil","set":"app:9"}}'}}}
     containers = {"template": {"spec": {"containers": [{"name": "app", "image": "app:9"}]}}}
     path = f"{bindings.deployments}/{name}"
     changed = bindings.scene.admin.patch(path, {**forged, "spec": containers}, STRATEGIC_PATCH)
     assert image_of(changed) == "r/hangzhou:2"
     assert '"was":"app:9"' in changed["metadata"]["annotations"][RECORD]
-    # Without its label it is given back.
+    # Without its label the workload is restored.
     given_back = bindings.scene.admin.patch(path, {"metadata": {"labels": {POOL_NAME: None}}})
     assert image_of(given_back) == "app:9"
     assert RECORD not in given_back["metadata"].get("annotations", {})
@@ -90,7 +92,7 @@ def test_a_binding_that_may_fail_does_not_block_a_workload(
     bindings: BindingScene, webhook: ManagerProcess
 ) -> None:
     def set_status(name: str, reason: str, injected: int) -> None:
-        """Write a binding's status, as the controller does, which does not run here."""
+        """Write a binding's status in place of the controller, which does not run here."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         generation = bindings.get(name)["metadata"]["generation"]
         condition = {"type": "Injected", "status": "True", "reason": reason, "lastTransitionTime": now}
@@ -102,7 +104,7 @@ def test_a_binding_that_may_fail_does_not_block_a_workload(
 
     name = bindings.scene.name("web")
     binding = bindings.bind(name, items=[image("app:2")], patches=[patch("add", "/hostname", "patched")])
-    # A patch that no workload has taken waits for the controller.
+    # The controller injects a patch that no workload has yet.
     bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
     assert "hostname" not in dry_run_template(bindings, name)
     set_status(binding, "AllInjected", injected=1)
@@ -120,7 +122,7 @@ def test_kubectl_warns_of_an_item_without_a_slot(bindings: BindingScene, webhook
     assert "env/none/A: ContainerNotFound" in done.stderr
 
 
-def test_scale_requests_and_workloads_without_a_label_are_left_alone(
+def test_scale_requests_and_unlabelled_workloads_are_not_reviewed(
     bindings: BindingScene, webhook: ManagerProcess
 ) -> None:
     name, plain = bindings.scene.name("web"), bindings.scene.name("web")
@@ -133,7 +135,7 @@ def test_scale_requests_and_workloads_without_a_label_are_left_alone(
     assert image_of(create(bindings, plain, pool="")) == "app:1"
 
 
-def test_kube_system_is_never_asked_about(bindings: BindingScene, webhook: ManagerProcess) -> None:
+def test_workloads_in_kube_system_are_not_reviewed(bindings: BindingScene, webhook: ManagerProcess) -> None:
     body = copy.deepcopy(bindings.workload(DEPLOYMENT, "probe", "p", ""))
     path = "/apis/apps/v1/namespaces/kube-system/deployments"
     binding = bindings.get(bindings.bind("probe", items=[image("called")]))
@@ -169,11 +171,11 @@ BY_SERVICE = {"service": {"name": "m", "namespace": "ns"}}
         ({}, set()),
     ],
 )
-def test_the_name_that_the_api_server_calls(client: Json, hosts: set[str]) -> None:
+def test_the_webhooks_host_name_is_that_of_its_service(client: Json, hosts: set[str]) -> None:
     assert hosts_of({"webhooks": [{"clientConfig": client}]}) == hosts
 
 
-def test_trust_is_written_once() -> None:
+def test_the_ca_bundle_is_written_once() -> None:
     configuration: Json = {
         "metadata": {"resourceVersion": "7"},
         "webhooks": [{"name": "w", "clientConfig": BY_SERVICE}],
@@ -192,19 +194,19 @@ def test_a_webhook_replaced_by_a_policy_is_removed() -> None:
 
 
 @pytest.mark.parametrize("obj", [None, {}, {"data": {"tls.crt": "%%"}}, {"data": {"tls.crt": 1}}])
-def test_garbage_in_a_secret_is_absent(obj: Json | None) -> None:
+def test_malformed_data_in_the_secret_is_ignored(obj: Json | None) -> None:
     assert secret_data(obj).get("tls.crt", b"") == b""
 
 
 def other_answer(body: bytes | bytearray) -> bytes:
-    """The answer of another controller."""
+    """Return the response of another controller."""
     if not body:
         raise ValueError("no request")
     return bytes(body)
 
 
 class Served:
-    """The webhook of a cluster that answers in no time, with a certificate of its own making."""
+    """The webhook of a simulated cluster, with its own certificate."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -238,15 +240,15 @@ class Served:
         self.controller.queue.close()
 
     async def certify(self) -> None:
-        """Make the certificate, and wait until the port is open."""
+        """Create the certificate, and wait until the port is open."""
         made = await asyncio.to_thread(renewed, {}, hosts_of(self._configuration), datetime.now(UTC))
         self._cluster.put(SECRETS, secret(self._settings.namespace, SECRET, made), self._settings.namespace)
         await self.says("", "the webhook does not know the manager's own name: ")
         self.context = ssl.create_default_context(cadata=made[AUTHORITY].decode())
 
     async def says(self, *lines: str) -> None:
-        """Return when the controller is not ready for a reason with some of these words, or is for ""."""
-        for _ in range(3000):  # half a minute: nothing tells when a port is open
+        """Return when the controller is unready for a reason with these words, or is ready for ""."""
+        for _ in range(3000):  # half a minute: no event reports an open port
             said = self.controller.readiness_error()
             if any(each in said if each else not said for each in lines):
                 return
@@ -260,7 +262,7 @@ class Served:
         await self.controller.wait_for_sync()
 
     async def post(self, body: bytes, path: str = "/mutate-workload", sender: str = LOOPBACK) -> int:
-        """The status of the answer to a review."""
+        """Return the status of the response to a review."""
         connector = aiohttp.TCPConnector(local_addr=(sender, 0))
         async with (
             aiohttp.ClientSession(connector=connector) as session,
@@ -269,7 +271,7 @@ class Served:
             return answer.status
 
     async def unfinished(self, length: int) -> int:
-        """The status of the answer to a review of this many bytes whose last one never comes."""
+        """Return the status of the response to a review of this many bytes without its last byte."""
         reader, writer = await asyncio.open_connection(LOOPBACK, self.port, ssl=self.context)
         head = b"POST /mutate-workload HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length
         try:
@@ -283,7 +285,7 @@ REVIEW = orjson.dumps({"request": {"uid": "u", "kind": {"kind": "Deployment"}, "
 
 
 async def test_the_webhook_is_ready_with_a_certificate_and_bindings() -> None:
-    """A certificate, or no client can call it; the bindings, or it would answer that there are none."""
+    """Without a certificate no client can call it; without the bindings it would inject none."""
     async with Served() as served:
         assert served.controller.readiness_error() == "the webhook has no certificate yet"
         await served.certify()
@@ -302,7 +304,8 @@ async def test_the_webhook_is_ready_with_a_certificate_and_bindings() -> None:
 async def test_writes_of_the_manager_itself_are_not_injected(
     user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever its account is, and the leader's: the manifest's condition knows that of its pods alone."""
+    """This holds for any account of the manager and of the leader; the manifest's condition covers only the account of
+    its pods."""
     monkeypatch.setattr(webhook_controller, "NAME_AGAIN", 0.01)
 
     async def never(*_: object) -> None:
@@ -334,7 +337,7 @@ async def test_writes_of_the_manager_itself_are_not_injected(
 async def test_many_reviews_of_one_sender_do_not_delay_those_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The API server waits for 3 s: then it takes the workload as it is."""
+    """The API server waits for 3 s, then accepts the workload unmodified."""
     answered: list[bytes] = []
 
     async with Served() as served:
@@ -367,7 +370,7 @@ def test_a_client_ca_file_without_a_certificate_is_refused(tmp_path: Path) -> No
         WebhookController(Context(api, Informers(cluster), EventRecorder(api, "test"), settings, lambda: ""))
 
 
-async def test_a_review_that_ends_takes_no_equal_one_of_the_same_sender_along() -> None:
+async def test_an_aborted_review_does_not_cancel_an_equal_one() -> None:
     begun, rest = REVIEW[:20], REVIEW[20:]
     async with Served() as served:
         await served.certify()
@@ -394,7 +397,7 @@ async def test_unfinished_reviews_are_bounded_in_bytes_and_time(
         assert set(answers) <= {408, 503}
         assert 503 in answers
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):  # then the client goes
+            async with asyncio.timeout(0.1):  # then the client disconnects
                 await served.unfinished(1000)
         assert await served.post(REVIEW) == 200
     assert "Error handling request" not in caplog.text

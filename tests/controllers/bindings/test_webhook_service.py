@@ -1,4 +1,4 @@
-"""The webhook through its Service on the real API server: replicas end, certificates change, and no replica is left."""
+"""The webhook through its Service on the real API server: replicas end, certificates change, and no replica runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.controllers.support.workloads import DEPLOYMENT, image
 pytestmark = [pytest.mark.real]
 
 
-def test_without_a_manager_everything_passes_and_the_next_one_repairs(
+def test_writes_pass_without_a_manager_and_the_next_manager_injects_them(
     bindings: BindingScene, start_manager: StartManager, webhook: ManagerProcess
 ) -> None:
     name = bindings.scene.name("web")
@@ -48,7 +48,7 @@ def test_without_a_manager_everything_passes_and_the_next_one_repairs(
     assert image_of(create(bindings, name)) == "app:1"
     started = start_manager("--webhook-port", "0", "--controllers=configbinding")
     bindings.sees(name, lambda obj: image_of(obj) == "app:2")
-    # This one sees what the webhook misses.
+    # The controller finds the workloads that the webhook missed.
     other = bindings.scene.name("web")
     bindings.bind(other, items=[image("app:3")], name=bindings.scene.name("binding"))
     bindings.scene.until(lambda: "SubjectFound" in str(bindings.scene.admin.get(bindings.path)))
@@ -59,8 +59,8 @@ def test_without_a_manager_everything_passes_and_the_next_one_repairs(
 
 
 @pytest.mark.usefixtures("service")
-def test_a_cluster_without_a_manager_takes_everything_within_a_second(bindings: BindingScene) -> None:
-    """The webhook is registered, and no Pod is behind its Service: no write waits for it, the manager's neither."""
+def test_a_write_without_a_manager_takes_less_than_a_second(bindings: BindingScene) -> None:
+    """The webhook is registered, but its Service has no Pod: neither clients' nor the manager's writes wait for it."""
     binding = bindings.bind(bindings.scene.name("web"), items=[image("app:2")])
     manager = "/apis/apps/v1/namespaces/kube-system/deployments/edgehub-manager"
     seconds: list[float] = []
@@ -80,11 +80,11 @@ def test_a_cluster_without_a_manager_takes_everything_within_a_second(bindings: 
             takes(lambda labels=labels: bindings.scene.admin.patch(manager, labels))  # type: ignore[misc]  # as above
         changed = f"{bindings.path}/{binding}", {"spec": pools}
         takes(lambda changed=changed: bindings.scene.admin.patch(*changed), "YurtAppConfigBinding")  # type: ignore[misc]  # as above
-    # Of one write alone a busy machine can make seconds.
+    # On a busy machine a single write may take seconds.
     assert median(seconds) < 1, seconds
 
 
-def test_a_write_outlasts_a_silent_webhook(bindings: BindingScene, webhook: ManagerProcess) -> None:
+def test_a_write_succeeds_with_a_silent_webhook(bindings: BindingScene, webhook: ManagerProcess) -> None:
     name = bound(bindings)
     os.kill(webhook.process.pid, signal.SIGSTOP)
     try:
@@ -95,7 +95,7 @@ def test_a_write_outlasts_a_silent_webhook(bindings: BindingScene, webhook: Mana
 
 
 def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhook: ManagerProcess) -> None:
-    """The webhook would take what the controller gives back for a writer's own wish."""
+    """The webhook would treat a field restored by the controller as a writer's own value."""
     name = bound(bindings)
     create(bindings, name)
     cloud = bindings.scene.cloud
@@ -115,7 +115,7 @@ def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhoo
 def test_a_manager_with_any_account_preserves_replaced_fields(
     bindings: BindingScene, service: WebhookService, tmp_path: Path
 ) -> None:
-    """The webhook would take the manager's own write for a user's, and drop the record of what to give back."""
+    """Otherwise the webhook would treat the manager's write as a user's, and drop the record of the replaced fields."""
     cloud, name = bindings.scene.cloud, bindings.scene.name("web")
     create(bindings, name)
     account = cloud.kubeconfig("outside", cloud.authority.issue_client("outside", ["system:masters"]))
@@ -132,11 +132,11 @@ def test_a_manager_with_any_account_preserves_replaced_fields(
 def test_replicas_with_two_accounts_preserve_replaced_fields(
     bindings: BindingScene, service: WebhookService, start_manager: StartManager, tmp_path: Path
 ) -> None:
-    """The standby's webhook took the leader's writes for a user's while a roll changed the account."""
+    """During a change of the account the standby's webhook once treated the leader's writes as a user's."""
     cloud, name = bindings.scene.cloud, bindings.scene.name("web")
     create(bindings, name)
     account = cloud.kubeconfig("outside", cloud.authority.issue_client("outside", ["system:masters"]))
-    # The Service leads to the standby alone.
+    # The Service routes to the standby only.
     flags = ("--webhook-port", str(free_port()), "--controllers=configbinding,configbindingwebhook")
     with ManagerProcess(tmp_path, account, *flags) as leader:
         leader.wait_until_leading()
@@ -150,7 +150,7 @@ def test_replicas_with_two_accounts_preserve_replaced_fields(
         assert service.address.connections[service.pods[1]] > 0
 
 
-def test_both_replicas_serve_and_one_may_go(
+def test_both_replicas_serve_the_webhook_and_one_may_end(
     bindings: BindingScene, webhook: ManagerProcess, service: WebhookService, start_manager: StartManager
 ) -> None:
     webhook.wait_until_leading()
@@ -175,7 +175,7 @@ def test_both_replicas_serve_and_one_may_go(
         try:
             bindings.scene.until(lambda: len(images) > 10)
             webhook.process.stop()
-            # The API server's connection ended with its Pod; what it asks from now on goes to the other one.
+            # The API server's connection closed with its Pod; its next reviews go to the other one.
             gone = len(images) + 1
             bindings.scene.until(lambda: "app:2" in images[gone:])
         finally:
@@ -184,10 +184,10 @@ def test_both_replicas_serve_and_one_may_go(
     assert service.address.connections[service.pods[1]] > 0
 
 
-def test_with_a_ca_of_its_clients_it_answers_the_api_server_alone(
+def test_with_a_client_ca_the_webhook_accepts_only_the_api_server(
     bindings: BindingScene, service: WebhookService, start_manager: StartManager, tmp_path: Path
 ) -> None:
-    """This API server shows its webhooks a certificate of a CA of its own."""
+    """This API server presents to webhooks a certificate of a separate CA."""
     authority = bindings.scene.cloud.folder / "front-proxy.crt"
     start_manager(*service.pod, ONLY, "--webhook-client-ca", str(authority))
     wait_until_called(bindings)
@@ -210,7 +210,7 @@ def test_a_manager_outside_the_cluster_is_called_by_url(
     admin.patch(CONFIGURATION, {"webhooks": by_url})
     shown = admin.get(SECRET)["data"]["tls.crt"]
     try:
-        # The leader makes a certificate for this name.
+        # The leader issues a certificate for this name.
         bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
     finally:
         admin.patch(CONFIGURATION, {"webhooks": before})
@@ -233,14 +233,14 @@ def test_a_stopping_webhook_answers_running_reviews(
 
     def ask_until_nobody_listens() -> None:
         while True:
-            # Each on a connection of its own: one that is idle may end at any time.
+            # Each on its own connection: an idle one may be closed at any time.
             headers = {"Connection": "close"}
             try:
                 answer = caller.request("POST", service.url, body=body, headers=headers)
             except urllib3.exceptions.NewConnectionError:
                 return
             except urllib3.exceptions.ProtocolError as error:
-                # A reset ends a connection that the manager had not accepted yet, and that had carried no request.
+                # A reset closes a connection that the manager had not accepted yet, so no request was lost.
                 if not isinstance(error.args[1], ConnectionResetError):
                     raise
                 continue

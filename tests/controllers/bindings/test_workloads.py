@@ -1,4 +1,4 @@
-"""The parts of workloads and autoscalers that the manager reads and keeps."""
+"""The parts of workloads and autoscalers that the manager reads and stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def owned_by(*owners: Json) -> Json:
 OWNER = {"apiVersion": "apps.openyurt.io/v1beta1", "kind": "YurtAppSet", "name": "shop", "controller": True}
 
 
-def test_the_owner_is_the_controller_at_any_position() -> None:
+def test_the_owner_is_the_controller_reference_at_any_position() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x"}
     workload = read_workload(owned_by(other, OWNER))
     assert workload.owner == WorkloadOwner("apps.openyurt.io", "YurtAppSet", "shop")
@@ -36,11 +36,11 @@ def test_the_owner_is_the_controller_at_any_position() -> None:
     assert read_workload(owned_by({**OWNER, "controller": False})).owner is None
 
 
-def test_an_owner_of_another_group_is_no_subject() -> None:
+def test_an_owner_of_another_api_group_is_no_subject() -> None:
     assert subjects_of(read_workload(owned_by({**OWNER, "apiVersion": "x/v1"}))) == ["ns/Deployment/web"]
 
 
-def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
+def test_stored_facts_change_with_the_spec_and_not_with_the_status() -> None:
     changed = copy.deepcopy(DEPLOYMENT)
     changed["status"] = {"readyReplicas": 1}
     changed["metadata"]["resourceVersion"] = "9"
@@ -59,7 +59,7 @@ def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
 )
 def test_a_workload_outside_every_binding_is_stored_without_its_spec(meta: Json, is_unpruned: bool) -> None:
     workload = {**copy.deepcopy(DEPLOYMENT), "metadata": {"name": "web", "managedFields": [], **meta}}
-    del workload["kind"]  # as in a list
+    del workload["kind"]  # as an item of a list
     stored = WORKLOADS["Deployment"].transform(workload)
     assert stored["kind"] == "Deployment"
     assert ("spec" in stored) is is_unpruned
@@ -75,7 +75,7 @@ def test_a_workload_outside_every_binding_is_stored_without_its_spec(meta: Json,
         (None, ["ns//"]),
     ],
 )
-def test_the_target_of_an_autoscaler(target: Json | None, index: list[str]) -> None:
+def test_the_target_of_an_autoscaler_is_read(target: Json | None, index: list[str]) -> None:
     obj: Json = {"metadata": {"namespace": "ns", "name": "h"}, "spec": {"scaleTargetRef": target}}
     stored = AUTOSCALERS.transform(copy.deepcopy(obj))
     assert list(AUTOSCALERS.indexers["target"](read_autoscaler(stored))) == index

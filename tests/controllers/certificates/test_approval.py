@@ -1,4 +1,4 @@
-"""Serving certificates of hubs: the parsing of requests, and the decisions."""
+"""Serving certificates of hubs: the parsing of requests, and the approval decisions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_name_that_does_not_resolve_is_an_error() -> None:
         ({"status": {"certificate": "eA=="}}, True, False),
     ],
 )
-def test_which_requests_are_a_hubs_and_open(change: dict[str, Any], is_of_hub: bool, is_open: bool) -> None:
+def test_open_requests_of_hubs_are_recognized(change: dict[str, Any], is_of_hub: bool, is_open: bool) -> None:
     found = read_request({**request("r", b""), **change})
     assert (found.is_of_hub, found.is_open) == (is_of_hub, is_open)
 
@@ -86,7 +86,7 @@ def test_which_requests_are_a_hubs_and_open(change: dict[str, Any], is_of_hub: b
 @pytest.mark.parametrize(
     "spec", [None, [], {"request": 7, "groups": "x", "usages": [7]}, {"request": "&&&"}, {"request": "é"}]
 )
-def test_garbage_is_read_as_absent(spec: object) -> None:
+def test_malformed_requests_are_read_as_absent(spec: object) -> None:
     found = read_request({"metadata": None, "spec": spec, "status": 7})
     assert (found.user, found.groups, found.usages, found.pem) == ("", frozenset(), frozenset(), b"")
 
@@ -98,7 +98,7 @@ def foreign_key() -> bytes:
 
 
 def tampered() -> bytes:
-    """The last bytes of the signature belong to another request."""
+    """Return a request whose signature ends with the last bytes of another request's."""
     one, other = pem_of("a", ["b"]).splitlines(), pem_of("a", ["b"]).splitlines()
     return b"\n".join([*one[:-2], other[-2], one[-1], b""])
 
@@ -124,7 +124,7 @@ def holder(name: str) -> str:
 
 
 def asked(pem: bytes = GOOD, **changes: object) -> ServingRequest:
-    """A request as the API server stores it for the node."""
+    """Return a request of the node as the API server stores it."""
     groups = frozenset({"system:nodes", "system:authenticated"})
     made = replace(read_request(request("r", pem)), user=USER, groups=groups)
     return replace(made, **changes)  # type: ignore[arg-type]  # checked by the dataclass
@@ -187,20 +187,20 @@ DENIED = {
 
 
 @pytest.mark.parametrize(("wanted", "why"), DENIED.values(), ids=DENIED.keys())
-def test_everything_else_is_denied_with_the_reason(wanted: ServingRequest, why: str) -> None:
+def test_all_other_requests_are_denied_with_the_reason(wanted: ServingRequest, why: str) -> None:
     decision = decide(wanted, NODE, holder)
     assert decision.type == "Denied"
     assert why in decision.message
 
 
 @pytest.mark.parametrize("node", [None, replace(NODE, deleting=True)], ids=["absent", "being deleted"])
-def test_a_node_that_is_not_there_gets_nothing(node: Node | None) -> None:
+def test_a_request_of_a_missing_node_is_denied(node: Node | None) -> None:
     decision = decide(asked(), node, holder)
     assert (decision.type, "no node n1" in decision.message) == ("Denied", True)
 
 
 @pytest.mark.parametrize("written", ["10.0.0.2", "10.96.0.1"], ids=["another node", "the API server"])
-def test_an_address_that_is_anothers_too_is_left_to_a_person(written: str) -> None:
+def test_an_address_that_another_object_has_too_needs_manual_approval(written: str) -> None:
     thief = replace(NODE, addresses=NODE.addresses | {written})
     decision = decide(asked(pem_of(USER, ["10.0.0.1", written])), thief, holder)
     assert decision.type == LEFT
@@ -208,7 +208,7 @@ def test_an_address_that_is_anothers_too_is_left_to_a_person(written: str) -> No
 
 
 @pytest.mark.parametrize("written", ["169.254.169.254", "fe80::1", "127.0.0.1", "::ffff:10.96.0.1"])
-def test_an_address_of_the_cluster_in_a_node_status_is_denied(written: str) -> None:
+def test_a_cluster_address_in_a_node_status_is_denied(written: str) -> None:
     thief = replace(NODE, addresses=NODE.addresses | {written})
     assert decide(asked(pem_of(USER, ["10.0.0.1", written])), thief, holder).type == "Denied"
 
@@ -216,13 +216,13 @@ def test_an_address_of_the_cluster_in_a_node_status_is_denied(written: str) -> N
 @pytest.mark.parametrize(
     "name", ["kubernetes", "kubernetes.default.svc", "x.ns.svc.cluster.local", "lb.example"]
 )
-def test_a_node_that_is_named_like_the_api_server_is_left_to_a_person(name: str) -> None:
+def test_a_node_named_like_the_api_server_needs_manual_approval(name: str) -> None:
     user = f"system:node:{name}"
     wanted = asked(pem_of(user, [name]), user=user)
     assert decide(wanted, Node(name), holder).type == LEFT
 
 
-def test_a_request_that_cannot_be_checked_is_left_to_a_person() -> None:
+def test_a_request_that_cannot_be_checked_needs_manual_approval() -> None:
     def unknown(_name: str) -> str:
         raise LookupError("the endpoints are not known")
 
@@ -231,10 +231,10 @@ def test_a_request_that_cannot_be_checked_is_left_to_a_person() -> None:
 
 
 @pytest.mark.parametrize(("user", "node"), [(USER, "n1"), ("n1", ""), ("system:node:", "")])
-def test_the_node_of_a_signing_request_is_known_by_its_user(user: str, node: str) -> None:
+def test_the_node_of_a_signing_request_is_read_from_its_user(user: str, node: str) -> None:
     assert node_of(asked(user=user)) == node
 
 
-def test_foreign_text_is_shortened_in_the_message() -> None:
+def test_text_from_the_request_is_truncated_in_the_message() -> None:
     names = [f"{number}.{'x' * 50}.{'y' * 50}" for number in range(50)]
     assert len(decide(asked(pem_of(USER, names)), NODE, holder).message) < 600

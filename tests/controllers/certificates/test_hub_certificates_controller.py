@@ -1,4 +1,4 @@
-"""Hubs' requests are approved and signed, or denied, on the real API server; those of kubelets are left alone."""
+"""Requests of hubs are approved and signed, or denied, on the real API server; those of kubelets are not handled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.real]
 
 
 def client_of(scene: Scene, node: str) -> RestClient:
-    """A client with the node's own certificate, as its hub has it."""
+    """Return a client with the node's own certificate, as its hub has it."""
     return scene.cloud.client(scene.cloud.authority.issue_node(node))
 
 
@@ -36,7 +36,7 @@ def test_a_hub_gets_its_certificate(scene: Scene, manager: object) -> None:
     assert certificate.subject.rfc4514_string() == f"CN=system:node:{node},O=system:nodes"
 
 
-def test_a_hub_that_asks_for_more_is_denied(scene: Scene, manager: object) -> None:
+def test_a_request_for_more_names_than_the_nodes_is_denied(scene: Scene, manager: object) -> None:
     node, name = scene.node(address="10.0.7.2"), scene.name("request")
     pem = pem_of(f"system:node:{node}", ["10.0.7.2", "10.0.7.3"])
     client_of(scene, node).post(REQUESTS, request(name, pem))
@@ -46,7 +46,7 @@ def test_a_hub_that_asks_for_more_is_denied(scene: Scene, manager: object) -> No
 
 
 @pytest.mark.parametrize("whose", ["a node without a pool", "ClusterIP", "endpoints"])
-def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: object, whose: str) -> None:
+def test_an_address_of_another_node_needs_manual_approval(scene: Scene, manager: object, whose: str) -> None:
     def condition_message(name: str) -> str:
         """Return the text of the Events about a request."""
         query = {"fieldSelector": f"involvedObject.name={name}"}
@@ -71,7 +71,7 @@ def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: 
         assert scene.sees(REQUESTS, name, lambda obj: conditions(obj) == [("Approved", "HubOfNode")])
 
 
-def test_a_request_that_the_signer_reads_otherwise_is_denied(scene: Scene, manager: object) -> None:
+def test_a_request_that_the_signer_would_parse_differently_is_denied(scene: Scene, manager: object) -> None:
     node, name = scene.node(address="10.0.7.7"), scene.name("request")
     pem = misread_by_the_signer(f"system:node:{node}", node, "kubernetes.default.svc")
     client_of(scene, node).post(REQUESTS, request(name, pem))
@@ -79,7 +79,7 @@ def test_a_request_that_the_signer_reads_otherwise_is_denied(scene: Scene, manag
     assert conditions(denied) == [("Denied", "NotTheNodes")]
 
 
-def test_a_kubelets_request_is_left_alone(scene: Scene, manager: object) -> None:
+def test_a_kubelets_request_is_not_handled(scene: Scene, manager: object) -> None:
     node = scene.node(address="10.0.7.4")
     client, pem = client_of(scene, node), pem_of(f"system:node:{node}", ["10.0.7.4"])
     kubelets, hubs = scene.name("request"), scene.name("request")
@@ -93,6 +93,6 @@ def test_a_kubelets_request_is_left_alone(scene: Scene, manager: object) -> None
     ("change", "wanted"),
     [({}, True), ({"metadata": {}}, False), ({"status": {"conditions": [{"type": "Approved"}]}}, False)],
 )
-def test_which_changes_count(change: dict[str, Any], wanted: bool) -> None:
+def test_only_changes_that_affect_decisions_enqueue_requests(change: dict[str, Any], wanted: bool) -> None:
     facts = read_request({**request("r", b""), **change})
     assert bool(list(open_requests(("", "r"), None, facts))) is wanted

@@ -1,4 +1,4 @@
-"""The facts that are read from Nodes, Pods, Services and other kinds."""
+"""The facts that the manager reads from Nodes, Pods, Services and other kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POD: Json = {
 }
 
 
-def test_a_pod() -> None:
+def test_facts_of_a_pod_are_read() -> None:
     trimmed = PODS.transform(copy.deepcopy(POD))
     assert "containers" not in trimmed["spec"]
     for pod in (read_pod(POD), read_pod(trimmed)):
@@ -51,14 +51,14 @@ def test_a_pod() -> None:
         assert list(PODS.indexers["node"](pod)) == ["n1"]
 
 
-def test_its_own_status_changes_no_fact() -> None:
+def test_a_changed_readiness_changes_no_fact_of_a_pod() -> None:
     unready = copy.deepcopy(POD)
     unready["status"]["conditions"][1]["status"] = "False"
     unready["metadata"]["resourceVersion"] = "8"
     assert read_pod(unready) == read_pod(POD)
 
 
-def test_a_service() -> None:
+def test_facts_of_a_service_are_read() -> None:
     owners = [
         {"kind": "Other", "uid": "x"},
         {"kind": "ServiceGrid", "name": "g", "uid": "u", "controller": True},
@@ -86,7 +86,7 @@ def test_a_service() -> None:
     assert list(SERVICES.indexers["owner"](service)) == ["u"]
 
 
-def test_a_grid() -> None:
+def test_facts_of_a_grid_are_read() -> None:
     grid = read_grid(
         {
             "metadata": {"namespace": "ns", "name": "g", "uid": "u", "generation": 4, "labels": {"a": "b"}},
@@ -100,7 +100,7 @@ def test_a_grid() -> None:
     assert not grid.deleting
 
 
-def test_garbage_is_a_grid_without_a_key() -> None:
+def test_a_malformed_grid_has_no_key() -> None:
     grid = read_grid({"metadata": {"name": "g"}, "spec": {"gridUniqKey": 5, "template": []}, "status": 7})
     assert (grid.key, grid.template, grid.conditions) == ("", {}, ())
 
@@ -120,7 +120,7 @@ LABELS = {"labels": {"openyurt.io/pool-name": "p"}}
         ({"nodes": [{"name": 5}, "x", {}]}, NodeBucket("")),
     ],
 )
-def test_a_bucket(obj: Json, bucket: NodeBucket) -> None:
+def test_facts_of_a_node_bucket_are_read(obj: Json, bucket: NodeBucket) -> None:
     assert read_bucket(obj) == bucket
 
 
@@ -146,7 +146,7 @@ NODE: Json = {
 }
 
 
-def test_a_node() -> None:
+def test_facts_of_a_node_are_read() -> None:
     node = read_node(NODE)
     assert (node.name, node.pool, node.ready, node.address) == ("a", "p", True, "10.0.0.1")
     assert (node.annotations, node.version, node.deleting) == ({"x": "y"}, "7", False)
@@ -172,21 +172,21 @@ def test_a_node() -> None:
         ("", ""),
     ],
 )
-def test_an_address_is_an_ip_address_or_nothing(value: str, address: str) -> None:
+def test_a_node_address_that_is_no_ip_address_is_ignored(value: str, address: str) -> None:
     assert parse_address(value) == address
     addresses = [{"type": "InternalIP", "address": value}]
     assert read_node({"metadata": {"name": "n"}, "status": {"addresses": addresses}}).address == address
 
 
-def test_a_pruned_node_reads_like_a_complete_one() -> None:
+def test_a_pruned_node_has_the_facts_of_a_complete_one() -> None:
     stored = NODES.transform(copy.deepcopy(NODE))
     assert read_node(stored) == read_node(NODE)
     assert "images" not in stored["status"]
     assert "managedFields" not in stored["metadata"]
 
 
-def test_a_kubelet_cannot_have_the_manager_read_addresses_without_end() -> None:
-    """The API server takes 30,000 of them; those beyond the bound are no claim."""
+def test_addresses_of_a_node_are_read_up_to_a_bound() -> None:
+    """The API server accepts 30,000; those beyond the bound are ignored."""
     many = copy.deepcopy(NODE)
     many["status"]["addresses"] = [
         {"type": "InternalIP", "address": f"10.0.{number >> 8}.{number & 255}"} for number in range(30_000)
@@ -199,7 +199,7 @@ def test_a_kubelet_cannot_have_the_manager_read_addresses_without_end() -> None:
     assert counted._value.get() == before + 2
 
 
-def test_a_node_without_heartbeats_is_unheard_since_its_last_transition() -> None:
+def test_a_node_without_heartbeats_is_silent_since_its_last_transition() -> None:
     at = "2026-01-02T03:04:05Z"
     away = copy.deepcopy(NODE)
     away["status"]["conditions"] = [

@@ -1,4 +1,4 @@
-"""The parsing of NodePools with any content, and the conditions that are written."""
+"""The parsing of NodePools with any content, and the written conditions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIELDS = [
 ]
 
 
-def test_a_pool() -> None:
+def test_facts_of_a_pool_are_read() -> None:
     pool = read_pool(
         {
             "metadata": {"name": "p", "uid": "u", "generation": 3, "resourceVersion": "7"},
@@ -57,7 +57,7 @@ def test_a_pool() -> None:
     assert pool.reference.owner["uid"] == pool.reference.uid == "u"
 
 
-def test_only_the_allow_list_is_shared() -> None:
+def test_only_resources_in_the_allow_list_are_shared() -> None:
     entries = [
         {"group": "", "version": "v1", "resource": "pods"},
         {"group": "", "version": "v1", "resource": "configmaps"},
@@ -83,8 +83,8 @@ def test_a_pool_is_referred_to_in_the_version_in_which_it_was_read() -> None:
     assert read_pool({}).reference.api_version == "apps.openyurt.io/v1beta2"
 
 
-def test_a_leader_without_an_ip_address_is_none() -> None:
-    """A client that may write the status cannot put more than addresses into the hubs' ConfigMap."""
+def test_a_leader_without_an_ip_address_is_ignored() -> None:
+    """A client that may write the status must not put anything but addresses into the hubs' ConfigMap."""
     addresses = ["10.0.0.9,node-1/6.6.6.6", "10.0.0.1", "fe80::1%a,b/c", "", "FD00::0001"]
     status = {"leaderEndpoints": [{"nodeName": "n", "address": each} for each in addresses]}
     pool = read_pool({"metadata": {"name": "p"}, "status": status})
@@ -92,7 +92,7 @@ def test_a_leader_without_an_ip_address_is_none() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.dictionaries(st.sampled_from(FIELDS), JSON))
-def test_garbage_is_read_as_absent(spec: Json, status: Json) -> None:
+def test_malformed_fields_are_read_as_absent(spec: Json, status: Json) -> None:
     pool = read_pool({"metadata": {"name": "p"}, "spec": spec, "status": status})
     assert pool.name == "p"
     assert pool.replicas >= 1

@@ -32,7 +32,7 @@ GRID = Grid(
 
 
 def served(grid: Grid, **spec: Any) -> Json:
-    """The grid's Service as a server answers it, with its defaults."""
+    """Return the grid's Service as a server returns it, with its defaults."""
     service = copy.deepcopy(new_service(grid))
     service["metadata"]["resourceVersion"] = "7"
     for port in service["spec"].get("ports", []):
@@ -71,7 +71,7 @@ def test_a_service_completed_by_the_server_needs_no_patch(template: dict[str, An
     assert service_patch(grid, served(grid)) == {}
 
 
-def test_a_list_that_the_server_extended_is_no_difference() -> None:
+def test_a_list_extended_by_the_server_is_no_difference() -> None:
     grid = with_template(ipFamilyPolicy="PreferDualStack", ipFamilies=["IPv4"])
     assert service_patch(grid, served(grid, ipFamilies=["IPv4", "IPv6"])) == {}
 
@@ -88,7 +88,7 @@ def test_a_list_that_the_server_extended_is_no_difference() -> None:
         ({"sessionAffinity": "ClientIP"}, {"sessionAffinity": "ClientIP"}),
     ],
 )
-def test_a_template_that_changed(new: dict[str, Any], expected: Json) -> None:
+def test_a_changed_template_is_patched(new: dict[str, Any], expected: Json) -> None:
     patch = service_patch(with_template(**new), served(GRID))
     assert patch["spec"] == expected
     assert patch["metadata"]["resourceVersion"] == "7"
@@ -131,7 +131,7 @@ def test_a_port_has_known_fields_only() -> None:
 
 
 @pytest.mark.parametrize("field", ["type", "clusterIP"])
-def test_headless_services_and_node_ports_pass(field: str) -> None:
+def test_headless_services_and_node_ports_are_allowed(field: str) -> None:
     value = {"type": "NodePort", "clusterIP": "None"}[field]
     grid = with_template(**{field: value})
     assert new_service(grid)["spec"][field] == value
@@ -150,7 +150,7 @@ def test_node_ports_stay_with_their_ports() -> None:
     ]
 
 
-def test_labels_and_key_follow_and_foreign_ones_stay() -> None:
+def test_labels_and_key_are_updated_and_other_labels_stay() -> None:
     live = served(GRID)
     live["metadata"]["labels"]["foreign"] = "x"
     live["metadata"]["annotations"]["foreign"] = "x"
@@ -161,7 +161,7 @@ def test_labels_and_key_follow_and_foreign_ones_stay() -> None:
     assert "spec" not in patch
 
 
-def test_annotations_of_the_grid_reach_its_service_and_leave_with_it() -> None:
+def test_annotations_of_the_grid_are_copied_to_its_service_and_removed() -> None:
     given = {
         "team": "a",
         "openyurt.io/topologyKeys": "kubernetes.io/hostname",
@@ -188,7 +188,7 @@ def test_annotations_of_the_grid_reach_its_service_and_leave_with_it() -> None:
         *(("x" * 64, False), ("*", False), ("a/b/c", False), ("", False), ("zone\n", False)),
     ],
 )
-def test_a_key_restricts_as_hubs_read_it(key: str, is_used: bool) -> None:
+def test_a_grid_key_is_valid_if_hubs_can_parse_it(key: str, is_used: bool) -> None:
     assert restricts(key) is is_used
     grid = replace(GRID, key=key)
     text = new_service(grid)["metadata"]["annotations"]["topologyKeys"]
@@ -196,7 +196,7 @@ def test_a_key_restricts_as_hubs_read_it(key: str, is_used: bool) -> None:
     assert (topology.keys == (key,) and topology.order is Order.ANY) is is_used
 
 
-def test_an_orphaned_service_gets_its_owner_and_retains_foreign_ones() -> None:
+def test_an_orphaned_service_gets_its_owner_and_retains_other_owners() -> None:
     live = served(GRID)
     live["metadata"]["ownerReferences"] = [{"kind": "Other", "name": "o", "uid": "x"}]
     owners = service_patch(GRID, live)["metadata"]["ownerReferences"]
@@ -211,7 +211,7 @@ def test_rendering_does_not_change_the_grid() -> None:
 
 
 @pytest.mark.parametrize("note", ["", "{", "[]", '{"labels":"team","spec":[1]}'])
-def test_garbage_in_the_note_takes_nothing_away(note: str) -> None:
+def test_a_malformed_record_removes_nothing(note: str) -> None:
     live = served(GRID)
     live["metadata"]["annotations"][APPLIED] = note
     patch = service_patch(GRID, live)
@@ -228,5 +228,5 @@ def test_garbage_in_the_note_takes_nothing_away(note: str) -> None:
         ("x" * 64, None),
     ],
 )
-def test_a_key_as_a_label(key: str, label: str | None) -> None:
+def test_a_grid_key_is_shortened_to_a_valid_label(key: str, label: str | None) -> None:
     assert key_label(key) == label

@@ -43,7 +43,9 @@ def test_a_grid_gets_its_service(scene: Scene, manager: object) -> None:
     assert scene.events(name, scene.namespace) == ["Created"]
 
 
-def test_an_orphan_is_adopted_and_a_stranger_is_not(scene: Scene, manager: object) -> None:
+def test_a_labelled_orphan_service_is_adopted_and_an_unlabelled_one_is_not(
+    scene: Scene, manager: object
+) -> None:
     orphan, stranger = scene.name("grid"), scene.name("grid")
     spec = {"ports": [{"port": 1}]}
     label = {"superedge.io/grid-selector": orphan}
@@ -94,7 +96,7 @@ def test_an_empty_key_and_a_refused_template_are_reported(scene: Scene, manager:
     assert json.loads(annotations["topologyKeys"]) == ["topology.kubernetes.io/zone"]
 
 
-def test_a_template_field_that_is_left_out_is_reported(scene: Scene, manager: object) -> None:
+def test_an_ignored_template_field_is_reported(scene: Scene, manager: object) -> None:
     name = scene.grid(externalIPs=["192.0.2.1"], type="LoadBalancer", loadBalancerIP="192.0.2.2")
     ready(scene, name)
     spec = scene.admin.get(f"{scene.services}/{name}-svc")["spec"]
@@ -110,7 +112,7 @@ def test_a_service_is_deleted_with_its_grid(scene: Scene, manager: object) -> No
     name = scene.grid()
     ready(scene, name)
     scene.admin.delete(f"{scene.grids}/{name}")
-    # The garbage collector looks for new kinds every 30 s.
+    # The garbage collector discovers new kinds every 30 s.
     scene.waits_for_end(scene.services, f"{name}-svc", patience=120.0)
     assert not scene.there(scene.grids, name)
 
@@ -142,7 +144,7 @@ def test_a_service_with_another_owner_is_a_conflict(service: Service, conflict: 
         ("web", Service("ns", "web", owner=Owner("Deployment", "g", "u")), set()),
     ],
 )
-def test_the_grids_of_a_service(name: str, service: Service, grids: set[str]) -> None:
+def test_a_service_enqueues_its_grids(name: str, service: Service, grids: set[str]) -> None:
     wanted = {("ns", grid) for grid in grids}
     assert grids_of(("ns", name), None, service) == wanted
     assert grids_of(("ns", name), service, None) == wanted

@@ -1,4 +1,4 @@
-"""The choice of leaders, as a table and as properties."""
+"""The election of leaders, as a table and as properties."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_conditions_of_a_node_decide_whether_it_may_lead(changed: dict[str, obje
 def test_the_hubs_of_a_pool_are_listed_whether_their_nodes_are_silent_or_not(
     changed: dict[str, object], serves: bool
 ) -> None:
-    """Whether a node is heard is no matter: they look for each other when none is."""
+    """Hubs look for each other when all nodes are silent to the cloud."""
     found = serving_hubs([node("b"), node("a", **changed), node("c")])
     others = ["b", "c"] if changed.get("address") != "ip-b" else ["c"]
     assert [each.node for each in found] == (["a"] if serves else []) + others
@@ -104,7 +104,7 @@ CLOUD: dict[str, object] = {"annotations": {}, "labels": {EDGE_WORKER: "false"}}
         "YurtHub and a hub without a port",
     ],
 )
-def test_candidates_are_the_fit_nodes_of_the_pool(
+def test_candidates_are_the_eligible_nodes_of_the_pool(
     nodes: dict[str, dict[str, object]], fit: list[str]
 ) -> None:
     candidates = leader_candidates(POOL, [node(name, **fields) for name, fields in nodes.items()])
@@ -121,18 +121,18 @@ def test_candidates_are_the_fit_nodes_of_the_pool(
         (["a"], [], []),
     ],
 )
-def test_a_fit_leader_stays(leaders: list[str], nodes: list[str], expected: list[str]) -> None:
+def test_an_eligible_leader_is_retained(leaders: list[str], nodes: list[str], expected: list[str]) -> None:
     pool = replace(POOL, leaders=tuple(LeaderHub(each, f"ip-{each}") for each in leaders))
     elected = elect(pool, [node(each) for each in nodes], first)
     assert [each.node for each in elected] == expected
 
 
-def test_a_leader_at_another_address_is_another() -> None:
+def test_a_leader_with_a_changed_address_is_elected_anew() -> None:
     pool = replace(POOL, leaders=(LeaderHub("a", "old"),))
     assert elect(pool, [node("a")], first) == (LeaderHub("a", "ip-a"),)
 
 
-def test_without_an_election_a_pool_has_no_leader() -> None:
+def test_a_pool_without_an_election_has_no_leader() -> None:
     pool = NodePool("p", leaders=(LeaderHub("a", "ip-a"),))
     assert elect(pool, [node("a")], first) == ()
 
@@ -141,7 +141,7 @@ NAMES = st.sampled_from("abcdef")
 
 
 @given(st.sets(NAMES), st.sets(NAMES), st.lists(NAMES, unique=True), st.integers(1, 4), st.randoms())
-def test_any_world(
+def test_elected_leaders_are_eligible_and_stable_in_any_pool(
     present: set[str], ready: set[str], leading: list[str], replicas: int, chance: random.Random
 ) -> None:
     pool = replace(POOL, replicas=replicas, leaders=tuple(LeaderHub(each, f"ip-{each}") for each in leading))
@@ -153,11 +153,11 @@ def test_any_world(
     assert set(names) <= fit
     stayed = [each for each in leading if each in fit][:replicas]
     assert names[: len(stayed)] == stayed
-    # Elected once, they stay: nothing flaps.
+    # A second election elects the same leaders.
     assert elect(replace(pool, leaders=elected), nodes, chance.sample) == elected
 
 
-def test_the_status_is_written_once() -> None:
+def test_the_status_is_written_only_if_it_differs() -> None:
     elected = (LeaderHub("a", "ip-a"),)
     status = leader_status(POOL, elected, NOW)
     assert status == {
@@ -187,7 +187,7 @@ def test_without_candidates_the_condition_has_the_reason() -> None:
     assert "leaderNodeLabelSelector" not in random_condition["message"]
 
 
-def test_a_disabled_election_clears_leaders_and_preserves_foreign_conditions() -> None:
+def test_a_disabled_election_clears_leaders_and_preserves_other_conditions() -> None:
     other = {"type": "Other", "status": "True"}
     ready = {"type": "LeaderReady", "status": "True"}
     pool = NodePool("p", leaders=(LeaderHub("a", "x"),), leader_count=1, conditions=(other, ready))

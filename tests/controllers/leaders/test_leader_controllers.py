@@ -11,7 +11,7 @@ from tests.controllers.support.scene import CONFIG_MAPS, NODES, POOLS, Scene, co
 pytestmark = [pytest.mark.real]
 
 
-def test_random_elects_one_that_stays_until_it_fails(scene: Scene, manager: object) -> None:
+def test_a_random_election_retains_its_leader_until_it_fails(scene: Scene, manager: object) -> None:
     pool = scene.pool(interConnectivity=True)
     nodes = [scene.node(pool, address=f"10.0.1.{n}") for n in range(3)]
     scene.node(pool, ready=False)
@@ -27,14 +27,14 @@ def test_random_elects_one_that_stays_until_it_fails(scene: Scene, manager: obje
     still = scene.sees(POOLS, pool, lambda obj: obj["status"]["readyNodeNum"] == 3)
     assert leaders(still) == [leader]
 
-    # The numbers of ready nodes stay as they are: one fails while another recovers.
+    # The number of ready nodes stays the same: one fails while another recovers.
     scene.set_node(others[0])
     scene.set_node(leader, ready=False)
     replaced = scene.sees(POOLS, pool, lambda obj: leaders(obj) not in ([], [leader]))
     assert leaders(replaced)[0] in others
 
 
-def test_switched_off_there_are_no_leaders(scene: Scene, manager: object) -> None:
+def test_a_pool_has_no_leaders_after_its_election_is_disabled(scene: Scene, manager: object) -> None:
     pool = scene.pool(enableLeaderElection=True)
     node = scene.node(pool)
     scene.sees(POOLS, pool, lambda obj: leaders(obj) == [node])
@@ -55,12 +55,12 @@ def test_switched_off_there_are_no_leaders(scene: Scene, manager: object) -> Non
         None,
     ],
 )
-def test_every_change_of_fitness_matters(new: Node | None) -> None:
+def test_every_change_of_eligibility_enqueues_the_pool(new: Node | None) -> None:
     old = Node("a", pool="p", ready=True, address="10.0.0.1")
     assert pools_of(("", "a"), old, new) == {("", "p")}
 
 
-def test_an_unrelated_change_of_a_node_touches_no_pool() -> None:
+def test_an_unrelated_change_of_a_node_enqueues_no_pool() -> None:
     old = Node("a", pool="p", annotations={"a": "1"}, version="1")
     new = Node("a", pool="p", annotations={"a": "2"}, version="2")
     assert pools_of(("", "a"), old, new) == set()
@@ -70,7 +70,9 @@ ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
 
 
 @pytest.mark.parametrize("length", [0, 63])
-def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager: object, length: int) -> None:
+def test_the_leaders_configmap_is_repaired_and_written_only_on_changes(
+    scene: Scene, manager: object, length: int
+) -> None:
     pool = scene.pool(scene.name("pool").ljust(length, "x"), interConnectivity=True)
     name = f"leader-hub-{pool}"
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
@@ -80,7 +82,7 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
 
     mark = scene.cloud.audit_mark()
-    # A node whose hub is unreachable changes the pool's status, and nothing that is published.
+    # A node whose hub is unreachable changes the pool's status, but not the ConfigMap.
     node = scene.node(pool, address="")
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
     scene.admin.delete(f"{NODES}/{node}")
@@ -89,7 +91,7 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
 
 
 def test_the_configmap_of_a_pool_lists_its_hubs(scene: Scene, manager: object) -> None:
-    """The list includes hubs that are not heard: none is when they look for each other."""
+    """The list includes hubs of silent nodes, which look for each other in an outage."""
     pool = scene.pool(interConnectivity=True)
     first = scene.node(pool, address="10.0.3.1")
     second = scene.node(pool, address="10.0.3.2", ready=False)
@@ -112,12 +114,12 @@ def test_a_kubelet_cannot_add_a_leader_by_its_address(scene: Scene, manager: obj
 
 
 @pytest.mark.parametrize(("name", "keys"), [("leader-hub-hangzhou", [("", "hangzhou")]), ("another", [])])
-def test_a_config_map_names_its_pool(name: str, keys: list[tuple[str, str]]) -> None:
+def test_a_config_maps_name_contains_its_pool(name: str, keys: list[tuple[str, str]]) -> None:
     assert pool_of(("kube-system", name), None, {"metadata": {}}) == keys
     assert pool_of(("kube-system", name), {}, {}) == []
 
 
-def test_the_role_follows_the_pools(scene: Scene, manager: object) -> None:
+def test_the_role_is_updated_with_the_pools(scene: Scene, manager: object) -> None:
     pool = scene.pool(interConnectivity=True)
     scene.sees(
         ROLES, "edgehub:leader-hubs", lambda obj: f"leader-hub-{pool}" in obj["rules"][0]["resourceNames"]
@@ -134,7 +136,7 @@ def test_the_role_follows_the_pools(scene: Scene, manager: object) -> None:
     )
 
 
-def test_a_role_that_was_changed_is_put_right(scene: Scene, manager: object) -> None:
+def test_a_changed_role_is_repaired(scene: Scene, manager: object) -> None:
     scene.pool()
     scene.sees(ROLES, "edgehub:leader-hubs", lambda obj: obj["rules"])
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]

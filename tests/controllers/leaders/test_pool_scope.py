@@ -1,4 +1,4 @@
-"""The ConfigMap and the roles of hubs, rendered, and when a live one differs."""
+"""The rendered ConfigMap and Role of a pool's hubs, and the comparison with the live ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POOL = NodePool(
 HUBS = (LeaderHub("a", "fd00::1"), LeaderHub("b", "10.0.0.2"), LeaderHub("c", "10.0.0.3"))
 
 
-def test_the_config_map_is_openyurts() -> None:
+def test_the_config_map_has_openyurts_format() -> None:
     config = leader_config(POOL, HUBS, "kube-system")
     assert config["metadata"]["name"] == "leader-hub-hangzhou"
     assert config["metadata"]["labels"] == {
@@ -49,7 +49,7 @@ def test_a_pool_may_name_relays() -> None:
 
 
 def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
-    """An administrator marks the nodes that may serve the pool. Where any node may lead, any may stand in."""
+    """An administrator marks the nodes that may serve the pool; in other pools any node may lead or be a deputy."""
     marked = NodePool("p", interconnected=True, strategy=MARK)
     assert not parse_pool_config(leader_config(marked, HUBS, "ns")["data"]).has_deputies
     assert parse_pool_config(
@@ -57,15 +57,15 @@ def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
     ).has_deputies
 
 
-def test_hubs_are_listed_in_pools_with_an_election_alone() -> None:
-    """The peer port is open in no other pool."""
+def test_hubs_are_listed_only_in_pools_with_an_election() -> None:
+    """Hubs open the peer port in no other pool."""
     found = parse_pool_config(leader_config(POOL, HUBS, "ns")["data"]).hubs
     assert [(each.node, each.address) for each in found] == [(each.node, each.address) for each in HUBS]
     assert "hubs" not in leader_config(NodePool("p"), HUBS, "ns")["data"]
 
 
-def test_without_pools_nothing_is_granted() -> None:
-    # A rule about ConfigMaps without names would be one about all of them.
+def test_the_role_grants_nothing_without_pools() -> None:
+    # A rule for ConfigMaps without names would apply to all of them.
     assert leader_hubs_role([], "ns")["rules"] == []
 
 

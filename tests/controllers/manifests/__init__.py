@@ -1,1 +1,1 @@
-"""Tests of what the product applies to a cluster, on a real API server."""
+"""Tests of the product's manifests on a real API server."""

@@ -1,4 +1,4 @@
-"""Validation of YurtAppConfigBindings by the API server: the schema's rules hold while no manager runs."""
+"""Validation of YurtAppConfigBindings by the API server: the schema's rules hold without a running manager."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def test_an_invalid_binding_is_refused(bindings: BindingScene, spec: dict[str, A
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1", "v1beta2"])
 @pytest.mark.parametrize("kind", ["YurtAppSet", "YurtAppDaemon"])
-def test_a_subject_of_openyurt_has_any_version(bindings: BindingScene, kind: str, version: str) -> None:
+def test_a_subject_of_openyurt_may_have_any_version(bindings: BindingScene, kind: str, version: str) -> None:
     bindings.bind("web", kind=kind, version=f"apps.openyurt.io/{version}", items=[{"replicas": 1}])
 
 
 @pytest.mark.parametrize(
     "change", [{"name": "other"}, {"kind": "YurtAppDaemon"}, {"apiVersion": "apps.openyurt.io/v1alpha1"}]
 )
-def test_the_subject_stays_and_its_pools_may_change(bindings: BindingScene, change: Json) -> None:
+def test_the_subject_is_immutable_and_its_pools_may_change(bindings: BindingScene, change: Json) -> None:
     name = bindings.bind(
         "web", kind="YurtAppSet", version="apps.openyurt.io/v1beta1", items=[{"replicas": 1}]
     )
@@ -151,7 +151,7 @@ def test_the_subject_stays_and_its_pools_may_change(bindings: BindingScene, chan
     assert bindings.get(name)["spec"]["subject"]["pools"] == ["*", "-beijing"]
 
 
-def test_columns_and_short_name(bindings: BindingScene) -> None:
+def test_kubectl_prints_columns_and_accepts_the_short_name(bindings: BindingScene) -> None:
     name = bindings.bind("web", items=[{"replicas": 1}])
     bindings.scene.admin.patch(
         f"{bindings.path}/{name}/status", {"status": {"workloads": 3, "injectedWorkloads": 2}}
@@ -182,13 +182,13 @@ def test_the_roles_view_and_edit_cover_bindings(bindings: BindingScene, role: st
             verb for verb in ("get", "create", "update", "delete") if scene.may(user, verb, *asked)
         )
 
-    # The controller of aggregated roles and the authorizer follow in a moment.
+    # The controller of aggregated roles and the authorizer apply the change shortly after.
     scene.until(lambda: allowed() == may)
 
 
 def test_the_examples_of_the_document_are_accepted(bindings: BindingScene) -> None:
     def documented() -> list[Json]:
-        """The bindings of the document, and one for each example of an item in its table."""
+        """Return the bindings in the document, and one for each example of an item in its table."""
         text = DOCUMENT.read_text()
         valid = [
             each

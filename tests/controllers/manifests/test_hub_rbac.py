@@ -1,4 +1,4 @@
-"""A hub's rights with and without the product's RBAC, and the rights that it must not get."""
+"""A hub's permissions with and without the product's RBAC, and those that it must not get."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ ADDED = [
 ]
 """Resources that a hub reads and the Node authorizer alone forbids."""
 ALLOWED = {200, 404}
-"""Statuses of a request that passed authorization: the object or its kind may not exist."""
+"""Statuses of an authorized request: the object or its kind may not exist."""
 DEADLINE = 60.0
-"""Seconds for a change of RBAC to reach the authorizer, milliseconds on idle cores."""
+"""Seconds until a change of RBAC reaches the authorizer; milliseconds on idle cores."""
 
 
 def status(client: RestClient, path: str, query: Mapping[str, str]) -> int:
-    """A watch is ended by the server after a second, if it is allowed."""
+    """Return the status of a request; the server ends a permitted watch after a second."""
     more = {"timeoutSeconds": "1"} if "watch" in query else {}
     return client.request("GET", path, query={**query, **more}).status
 
@@ -65,9 +65,9 @@ def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
     assert set(verbs(real_cloud.apply(HUB_RBAC))) == {"unchanged"}
     for each in ADDED:
         becomes(itself, *each, allowed=True)
-    # The minor version from which on the Node authorizer looks at selectors.
+    # The minor version from which the Node authorizer evaluates selectors.
     selectors_authorized = 32
-    # Rights that a node must not get by being a hub.
+    # Permissions that a node must not get from running a hub.
     never = [
         (CONFIG_MAPS, {}),
         (CONFIG_MAPS, {"fieldSelector": "metadata.name=kubeadm-config"}),
@@ -77,7 +77,7 @@ def test_the_role_is_applied_twice_and_adds_exactly_the_permissions_of_hubs(
         (f"{CONFIG_MAPS}/leader-hub-hangzhou", {}),
     ]
     assert [each for each in never if status(itself, *each) != 403] == []
-    # The nodes of pools stand in NodePools. Who needs the labels of all nodes applies one more file.
+    # NodePools list the nodes of pools. One more manifest permits reading the labels of all nodes.
     if minor_of(chosen()) >= selectors_authorized:
         assert status(itself, "/api/v1/nodes", {}) == 403
     real_cloud.apply(HUB_NODES)
@@ -92,15 +92,13 @@ def test_the_role_of_hubs_grants_no_write(real_cloud: RealCloud, node: str) -> N
 
 
 @pytest.mark.usefixtures("hub_rbac")
-def test_it_is_for_nodes_only(real_cloud: RealCloud) -> None:
+def test_the_role_of_hubs_is_bound_to_nodes_only(real_cloud: RealCloud) -> None:
     stranger = real_cloud.client(real_cloud.authority.issue_client("stranger"))
     assert {status(stranger, path, query) for path, query in ADDED} == {403}
 
 
 @pytest.mark.usefixtures("hub_rbac")
-def test_a_leaders_role_of_the_manager_is_bound_and_survives_another_apply(
-    real_cloud: RealCloud, node: str
-) -> None:
+def test_the_managers_role_for_leaders_survives_another_apply(real_cloud: RealCloud, node: str) -> None:
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
     only = {**rule("", "configmaps", "get list watch"), "resourceNames": ["leader-hub-beijing"]}
     real_cloud.apply([role("edgehub:leader-hubs", [only], "kube-system")])

@@ -1,4 +1,4 @@
-"""Limits of the manager's account, and rights of an earlier version that the manifests take back."""
+"""Limits of the manager's account, and permissions of an earlier version that the manifests remove."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ def patch(client: RestClient, path: str, body: Json) -> int:
     return client.request("PATCH", path, body=body, headers=MERGE).status
 
 
-def test_it_cannot_grant_hubs_anything(scene: Scene, account_client: RestClient) -> None:
+def test_the_manager_cannot_grant_hubs_permissions(scene: Scene, account_client: RestClient) -> None:
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
     for path in (f"{CLUSTER_ROLES}/edgehub:pool-scope", f"{CLUSTER_ROLES}/edgehub:hub"):
         assert patch(account_client, path, {"rules": everything}) == 403
     name = scene.name("role")
     assert account_client.request("POST", CLUSTER_ROLES, body={"metadata": {"name": name}}).status == 403
-    # The Role of ConfigMaps it may write, but not with rights that it does not have itself.
+    # It may write the Role for ConfigMaps, but not with permissions that it does not have itself.
     secrets = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
     scene.admin.request("POST", roles, body={"metadata": {"name": "edgehub:leader-hubs"}})
     assert patch(account_client, f"{roles}/edgehub:leader-hubs", {"rules": secrets}) == 403
 
 
-def test_it_writes_no_config_map_but_those_of_pools(scene: Scene, account_client: RestClient) -> None:
+def test_the_manager_may_write_only_the_config_maps_of_pools(
+    scene: Scene, account_client: RestClient
+) -> None:
     foreign = "extension-apiserver-authentication"
     scene.until(lambda: patch(account_client, f"{CONFIG_MAPS}/{foreign}", {"data": {"a": "b"}}) == 403)
     name = scene.name("coredns")
@@ -54,7 +56,7 @@ def test_it_writes_no_config_map_but_those_of_pools(scene: Scene, account_client
     assert patch(account_client, f"{CONFIG_MAPS}/{own}", {"data": {"a": "b"}}) == 200
 
 
-def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> None:
+def test_the_manager_may_read_no_secret_and_start_no_pod(account_client: RestClient) -> None:
     assert account_client.request("GET", "/api/v1/secrets").status == 403
     assert account_client.request("GET", "/api/v1/namespaces/kube-system/secrets").status == 403
     pods = "/api/v1/namespaces/kube-system/pods"
@@ -62,7 +64,7 @@ def test_it_reads_no_secret_and_starts_no_pod(account_client: RestClient) -> Non
     assert account_client.request("DELETE", f"{NODES}/any").status == 403
 
 
-def test_the_manager_may_change_the_fields_of_autonomy_alone_on_pods_and_nodes(
+def test_the_manager_may_change_only_fields_of_autonomy_on_pods_and_nodes(
     scene: Scene, account_client: RestClient
 ) -> None:
     node, pods = scene.node(), f"/api/v1/namespaces/{scene.namespace}/pods"
@@ -98,12 +100,12 @@ def test_the_manager_may_change_the_fields_of_autonomy_alone_on_pods_and_nodes(
     assert patch(account_client, node_status, {"status": new_status}) == 200
 
 
-def test_it_makes_no_job_but_one_that_pulls_images(scene: Scene, account_client: RestClient) -> None:
+def test_the_manager_may_create_only_jobs_that_pull_images(scene: Scene, account_client: RestClient) -> None:
     daemon_set = DaemonSet(scene.namespace, "web", "set-1", images=(("main", "web:2"),))
     jobs = f"/apis/batch/v1/namespaces/{scene.namespace}/jobs"
 
     def made(change: Callable[[Json], object] = bool) -> int:
-        """The status of a Job that is made, with what is changed of it and of its pod."""
+        """Return the status of creating a Job with these changes of it and of its pod."""
         job = image_job(
             job_name(PREFIX, scene.name("web"), "h2"), Pod(scene.namespace, "web-1", "n1"), "u", daemon_set
         )
@@ -154,7 +156,7 @@ def test_it_makes_no_job_but_one_that_pulls_images(scene: Scene, account_client:
         ("crd-creation.yaml", "create", "customresourcedefinitions.apiextensions.k8s.io"),
     ],
 )
-def test_leaving_a_manifest_out_takes_its_rights_away(
+def test_leaving_a_manifest_out_removes_its_permissions(
     scene: Scene, manifest: str, verb: str, resource: str
 ) -> None:
     assert can(scene, verb, resource)
@@ -166,7 +168,7 @@ def test_leaving_a_manifest_out_takes_its_rights_away(
 
 @pytest.fixture
 def no_bindings(scene: Scene) -> Iterator[None]:
-    """Takes the manifests of bindings away for a test."""
+    """Remove the manifests of bindings for a test."""
     manifests = [MANIFESTS / name for name in ("configbindings-rbac.yaml", "webhook.yaml")]
     for each in manifests:
         scene.cloud.kubectl("delete", "-f", str(each))
@@ -177,7 +179,7 @@ def no_bindings(scene: Scene) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_bindings")
-def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
+def test_a_manager_without_bindings_requests_none_of_their_resources(
     scene: Scene, start_manager: StartManager
 ) -> None:
     mark = scene.cloud.audit_mark()
@@ -201,13 +203,13 @@ def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
 
 
 def can(scene: Scene, verb: str, resource: str) -> bool:
-    """True if the manager's account may do this in every namespace."""
+    """Return True if the manager's account may do this in every namespace."""
     name, _, group = resource.partition(".")
     return scene.may(ACCOUNT, verb, group, name)
 
 
 def test_applying_the_manifests_removes_permissions_of_an_earlier_manager(scene: Scene) -> None:
-    """That manager wrote the role by server-side apply, with whatever a NodePool asked for."""
+    """The earlier manager wrote the role by server-side apply, with every resource that a NodePool named."""
     path = f"{CLUSTER_ROLES}/edgehub:pool-scope"
     scene.admin.delete(path)
     applied = role("edgehub:pool-scope", [rule("batch", "jobs", "list watch")])

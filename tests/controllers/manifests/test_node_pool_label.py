@@ -1,4 +1,4 @@
-"""A kubelet cannot choose the pool of its own Node, by any request that changes labels; others can."""
+"""A kubelet cannot choose the pool of its own Node by any request that changes labels; other users can."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 
 @pytest.fixture
 def kubelet(scene: Scene) -> tuple[str, RestClient]:
-    """A Node in pool `own`, and a client with its kubelet's identity, once the policy is in force."""
+    """Create a Node in pool `own`; return a client with its kubelet's identity, once the policy is enforced."""
     node = scene.node("own")
     client = scene.cloud.client(scene.cloud.authority.issue_node(node))
     scene.until(lambda: label(client, f"{NODES}/{node}", "other") == 403)
@@ -23,14 +23,14 @@ def kubelet(scene: Scene) -> tuple[str, RestClient]:
 
 
 def label(client: RestClient, path: str, pool: str | None) -> int:
-    """The status of a request that sets the pool label or, by None, removes it."""
+    """Return the status of a request that sets the pool label or, with None, removes it."""
     patch = {"metadata": {"labels": {POOL_LABEL: pool}}}
     return client.request("PATCH", path, body=patch, headers=MERGE).status
 
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
 @pytest.mark.parametrize("pool", ["other", "", None])
-def test_it_cannot_change_its_pool(
+def test_kubelet_cannot_change_its_nodes_pool(
     scene: Scene, kubelet: tuple[str, RestClient], pool: str | None, subresource: str
 ) -> None:
     node, client = kubelet
@@ -39,14 +39,14 @@ def test_it_cannot_change_its_pool(
 
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
-def test_it_cannot_join_a_pool_from_none(scene: Scene, subresource: str) -> None:
+def test_kubelet_cannot_add_its_node_to_a_pool(scene: Scene, subresource: str) -> None:
     node = scene.node()
     client = scene.cloud.client(scene.cloud.authority.issue_node(node))
     scene.until(lambda: label(client, f"{NODES}/{node}{subresource}", "other") == 403)
     assert POOL_LABEL not in scene.admin.get(f"{NODES}/{node}")["metadata"].get("labels", {})
 
 
-def test_it_cannot_register_itself_into_a_pool(scene: Scene) -> None:
+def test_kubelet_cannot_register_its_node_in_a_pool(scene: Scene) -> None:
     node = scene.name("node")
     client = scene.cloud.client(scene.cloud.authority.issue_node(node))
     body: Json = {"metadata": {"name": node, "labels": {POOL_LABEL: "other"}}}
@@ -57,7 +57,7 @@ def test_it_cannot_register_itself_into_a_pool(scene: Scene) -> None:
     assert client.request("POST", NODES, body=body).status == 201
 
 
-def test_ordinary_writes_of_kubelet_pass_the_pool_policy(kubelet: tuple[str, RestClient]) -> None:
+def test_the_pool_policy_allows_ordinary_writes_of_kubelet(kubelet: tuple[str, RestClient]) -> None:
     node, client = kubelet
     patch: Json = {"metadata": {"labels": {"free": "x", POOL_LABEL: "own"}, "annotations": {"a": "b"}}}
     assert client.request("PATCH", f"{NODES}/{node}", body=patch, headers=MERGE).status == 200
@@ -65,13 +65,13 @@ def test_ordinary_writes_of_kubelet_pass_the_pool_policy(kubelet: tuple[str, Res
     assert client.request("PATCH", f"{NODES}/{node}/status", body=ready, headers=MERGE).status == 200
 
 
-def test_an_administrator_moves_a_node(scene: Scene, kubelet: tuple[str, RestClient]) -> None:
+def test_an_administrator_may_change_a_nodes_pool(scene: Scene, kubelet: tuple[str, RestClient]) -> None:
     node, _ = kubelet
     assert label(scene.admin, f"{NODES}/{node}", "other") == 200
     assert label(scene.admin, f"{NODES}/{node}", None) == 200
 
 
-def test_the_verb_join_lets_a_node_into_that_pool_alone(
+def test_the_verb_join_allows_a_node_only_the_named_pool(
     scene: Scene, kubelet: tuple[str, RestClient]
 ) -> None:
     node, client = kubelet

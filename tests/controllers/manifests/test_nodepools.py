@@ -1,4 +1,4 @@
-"""NodePool manifests on an API server: accepted twice, defaults, refusals, columns."""
+"""NodePool manifests on an API server: applied twice, defaults, refusals, columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.controllers.support.scene import POOLS, Scene
 
 pytestmark = [pytest.mark.real]
 
-# As in OpenYurt's own documents, with every field that its version v1beta2 has.
+# From OpenYurt's own documents, with every field of its version v1beta2.
 OPENYURT: Json = {
     "type": "Edge",
     "hostNetwork": False,
@@ -31,7 +31,7 @@ OPENYURT: Json = {
 
 def test_all_manifests_are_accepted_again_and_change_nothing(scene: Scene) -> None:
     said = scene.cloud.apply(MANIFESTS).splitlines()
-    # kubectl leaves a policy alone only when it says what the server would add.
+    # kubectl writes a policy again unless it contains the server's defaults.
     assert [line for line in said if not line.endswith("unchanged") and "policy" not in line] == []
     assert len(said) > 10
 
@@ -42,8 +42,8 @@ def test_an_object_of_openyurt_applies_unchanged(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta1", "v1alpha1"])
-def test_nothing_is_lost_between_versions(scene: Scene, version: str) -> None:
-    """OpenYurt's versions before v1beta2 have a selector; the server converts by None."""
+def test_no_field_is_lost_between_versions_of_a_pool(scene: Scene, version: str) -> None:
+    """OpenYurt's versions before v1beta2 have a selector; the server converts with strategy None."""
     name, path = scene.name("pool"), POOLS.replace("v1beta2", version)
     spec = {**OPENYURT, "selector": {"matchLabels": {"apps.openyurt.io/nodepool": name}}}
     kind = {"apiVersion": f"apps.openyurt.io/{version}", "kind": "NodePool"}
@@ -59,7 +59,7 @@ def test_a_shared_resource_may_be_named_by_kind(scene: Scene) -> None:
     assert scene.admin.get(f"{POOLS}/{name}")["spec"]["poolScopeMetadata"] == scope
 
 
-def test_defaults(scene: Scene) -> None:
+def test_defaults_of_a_pool_are_set(scene: Scene) -> None:
     name = scene.name("pool")
     body = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": name}}
     assert scene.admin.post(POOLS, body)["spec"] == {
@@ -146,12 +146,12 @@ def test_mutable_fields_of_a_pool_change(scene: Scene) -> None:
     assert changed["spec"]["poolScopeMetadata"] == []
 
 
-def test_the_name_is_a_label_too(scene: Scene) -> None:
+def test_a_pools_name_must_be_a_valid_label(scene: Scene) -> None:
     with pytest.raises(RestError, match="at most 63 characters"):
         scene.pool("p" * 64)
 
 
-def test_columns(scene: Scene) -> None:
+def test_kubectl_prints_the_columns_of_a_pool(scene: Scene) -> None:
     name = scene.pool()
     scene.admin.patch(f"{POOLS}/{name}/status", {"status": {"readyNodeNum": 3, "unreadyNodeNum": 4}})
     shown = scene.cloud.kubectl("get", "np", name).stdout.splitlines()

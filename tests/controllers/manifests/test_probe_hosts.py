@@ -1,4 +1,4 @@
-"""Pods whose probes name a host are refused where a namespace asks for it, on the real API server."""
+"""Pods whose probes name a host are refused in namespaces with the label, on the real API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AS_KUBELET = [
 
 
 def create(scene: Scene, fields: Json, *, where: str = "containers", **meta: Any) -> int:
-    """The status of the answer to a pod whose container has these fields."""
+    """Return the status of creating a pod whose container has these fields."""
     app = {"name": "app", "image": "app:1"}
     spec = {"containers": [app], where: [{**app, "name": "probed", **fields}]}
     pod = {"metadata": {"name": scene.name("pod"), **meta}, "spec": {**spec, "nodeName": "n1"}}
@@ -30,19 +30,19 @@ def create(scene: Scene, fields: Json, *, where: str = "containers", **meta: Any
 
 @pytest.fixture
 def refusing(scene: Scene) -> Scene:
-    """A scene in whose namespace such pods are refused."""
+    """Return a scene in whose namespace such pods are refused."""
     refuse(scene, "edgehub.io/probe-hosts", "refuse")
     return scene
 
 
 def refuse(scene: Scene, label: str, value: str) -> None:
-    """Give the namespace a label, and wait until it has its effect."""
+    """Label the namespace, and wait until the policy is enforced."""
     scene.admin.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {label: value}}})
     scene.until(lambda: create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 403)
 
 
 @pytest.mark.since(34, "Pod Security that looks at the hosts of probes")
-def test_pod_security_of_this_version_refuses_them_too(scene: Scene) -> None:
+def test_pod_security_of_this_version_refuses_such_pods_too(scene: Scene) -> None:
     refuse(scene, "pod-security.kubernetes.io/enforce", "baseline")
     assert create(scene, {}) == 201
 
@@ -82,8 +82,8 @@ def test_a_pod_whose_probes_name_no_host_is_created(refusing: Scene, fields: Jso
     assert create(refusing, fields) == 201
 
 
-def test_a_container_that_is_added_later_has_no_probe_and_no_hook(refusing: Scene) -> None:
-    """So the policy only checks the creation of pods."""
+def test_an_ephemeral_container_cannot_have_a_probe_or_hook(refusing: Scene) -> None:
+    """Therefore the policy only checks the creation of pods."""
     assert create(refusing, {}) == 201
     (pod,) = refusing.admin.get(f"/api/v1/namespaces/{refusing.namespace}/pods")["items"]
     path = f"/api/v1/namespaces/{refusing.namespace}/pods/{pod['metadata']['name']}/ephemeralcontainers"
@@ -94,13 +94,13 @@ def test_a_container_that_is_added_later_has_no_probe_and_no_hook(refusing: Scen
         assert answer.status == (422 if fields else 200)
 
 
-def test_a_static_pod_has_its_mirror(refusing: Scene) -> None:
-    """kubeadm's control plane probes itself on loopback."""
+def test_a_mirror_pod_with_a_probe_host_is_created(refusing: Scene) -> None:
+    """kubeadm's control plane pods probe themselves on loopback."""
     mark = {"kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}
     assert create(refusing, {"livenessProbe": {"httpGet": HTTP}}, annotations=mark) == 201
 
 
-def test_nothing_is_refused_without_the_label_and_the_manifest_is_applied_again(scene: Scene) -> None:
+def test_the_policy_refuses_nothing_without_the_label_and_applies_twice(scene: Scene) -> None:
     said = scene.cloud.apply(MANIFESTS / "probe-hosts.yaml")
     assert "configured" not in said
     assert create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 201

@@ -1,4 +1,4 @@
-"""Service grids on an API server, as SuperEdge's documentation writes them and otherwise."""
+"""ServiceGrids on an API server, as in SuperEdge's documentation and with other content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ spec:
 """
 
 
-def test_the_document_s_grid_applies_and_keeps_every_field(scene: Scene) -> None:
+def test_the_documented_grid_is_stored_with_every_field(scene: Scene) -> None:
     said = scene.cloud.apply(DOCUMENT.format(namespace=scene.namespace))
     assert said == "servicegrid.superedge.io/servicegrid-demo created\n"
     template = scene.admin.get(f"{scene.grids}/servicegrid-demo")["spec"]["template"]
@@ -39,7 +39,7 @@ def test_the_document_s_grid_applies_and_keeps_every_field(scene: Scene) -> None
     }
 
 
-def test_status_is_apart(scene: Scene) -> None:
+def test_the_status_of_a_grid_is_a_subresource(scene: Scene) -> None:
     name = scene.grid()
     scene.admin.patch(f"{scene.grids}/{name}", {"status": {"observedGeneration": 7}})
     assert "status" not in scene.admin.get(f"{scene.grids}/{name}")
@@ -47,7 +47,7 @@ def test_status_is_apart(scene: Scene) -> None:
     assert scene.admin.get(f"{scene.grids}/{name}")["metadata"]["generation"] == 1
 
 
-def test_columns(scene: Scene) -> None:
+def test_kubectl_prints_the_columns_of_a_grid(scene: Scene) -> None:
     name = scene.grid()
     shown = scene.cloud.kubectl("get", "sg", "-n", scene.namespace, name, "-o", "wide").stdout.splitlines()
     assert shown[0].split() == ["NAME", "KEY", "READY", "REASON", "AGE"]
@@ -60,10 +60,10 @@ def test_a_name_too_long_for_its_service_is_refused(scene: Scene) -> None:
     assert scene.grid(name="g" * 59)
 
 
-def test_an_empty_key_is_the_controller_s_to_refuse(scene: Scene) -> None:
+def test_an_empty_grid_key_is_accepted_by_the_api_server(scene: Scene) -> None:
     assert scene.there(scene.grids, scene.grid(key=""))
 
 
-def test_two_ports_of_one_number_are_refused(scene: Scene) -> None:
+def test_two_ports_with_one_number_are_refused(scene: Scene) -> None:
     with pytest.raises(RestError, match="Duplicate value"):
         scene.grid(ports=[{"port": 80}, {"port": 80}])

@@ -1,1 +1,1 @@
-"""Tests of the duty that gives labelled nodes a hub."""
+"""Tests of the controller that installs hubs on labelled nodes."""

@@ -1,4 +1,4 @@
-"""The next actions for the nodes of a pool, from their state: tables, and whole rollouts on a clock of the test."""
+"""The next actions for the nodes of a pool, from their state: tables, and complete rollouts on a test's clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG_AGO = NOW - timedelta(hours=1)
 
 
 def phase(name: str, since: datetime = BEFORE) -> Phase:
-    """Read `install/run`, or `upgrade/run 2` with a version."""
+    """Parse `install/run`, or `upgrade/run 2` with a version."""
     name, _, version = name.partition(" ")
     direction, stage = name.split("/")
     return Phase(Direction(direction), Stage(stage), since, since, version)
@@ -42,8 +42,8 @@ def node(
     return EdgeNode(name, wants, phase(at, since) if at else None, **more)
 
 
-def said(found: Plan) -> list[str]:
-    """The actions in short."""
+def short_actions(found: Plan) -> list[str]:
+    """Return the actions in short form."""
     names = {MakeJob: "job", EndJob: "end job"}
     return [
         f"{action.node} {_named(action) if isinstance(action, Move) else names[type(action)]}"
@@ -108,73 +108,80 @@ RUNNING, COMPLETE, FAILED, NONE = JobState.RUNNING, JobState.COMPLETE, JobState.
         (node(at="uninstall/done", has_hub=True), ["n1 install/start"]),
     ],
 )
-def test_one_node(found: EdgeNode, expected: list[str]) -> None:
-    assert said(plan([found], Waves(), NOW)) == expected
+def test_the_next_action_of_a_node(found: EdgeNode, expected: list[str]) -> None:
+    assert short_actions(plan([found], Waves(), NOW)) == expected
 
 
-def to(wanted: str, at: str = "install/done", **more: Any) -> EdgeNode:
-    """A node with a hub of version 1, whose pool asks for a version."""
+def node_upgrading_to(wanted: str, at: str = "install/done", **more: Any) -> EdgeNode:
+    """Return a node with a hub of version 1, whose pool desires another version."""
     return node("n1", at, **{"has_hub": True, "version": "1", "wanted_version": wanted, **more})
 
 
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (to(""), []),
-        (to("1"), []),
-        (to("2"), ["n1 upgrade/start"]),
-        (to("2", version=""), []),
-        (to("2", wants=False), ["n1 uninstall/start"]),
-        (to("2", is_ready=False), []),
-        (to("2", "install/failed"), []),
-        (to("2", "upgrade/start 2"), ["n1 job"]),
-        (to("3", "upgrade/start 2"), ["n1 install/done"]),
-        (to("", "upgrade/start 2"), ["n1 install/done"]),
-        (to("2", "upgrade/start 2", wants=False), ["n1 install/done"]),
-        # The manager ended between the Job and the phase.
-        (to("3", "upgrade/start 2", job=RUNNING), ["n1 job"]),
-        (to("2", "upgrade/run 2", job=RUNNING, waiting=""), []),
-        (to("2", "upgrade/blocked 2", job=RUNNING), []),
-        (to("3", "upgrade/blocked 2", job=RUNNING), ["n1 end job"]),
-        (to("2", "upgrade/run 2", job=FAILED), ["n1 upgrade/failed"]),
-        (to("2", "upgrade/run 2", job=COMPLETE), ["n1 upgrade/check"]),
-        (to("2", "upgrade/check 2"), []),
-        (to("2", "upgrade/check 2", version="2"), ["n1 upgrade/done"]),
-        (to("2", "upgrade/check 2", version="2", has_hub=False), []),
-        (to("2", "upgrade/check 2", since=LONG_AGO), ["n1 upgrade/failed"]),
-        (to("2", "upgrade/done 2", version="2"), []),
-        (to("3", "upgrade/done 2", version="2"), ["n1 upgrade/start"]),
-        (to("1", "upgrade/done 2", version="2"), ["n1 upgrade/start"]),
-        (to("2", "upgrade/failed 2"), []),
-        (to("2", "upgrade/failed 2", wants=False), ["n1 uninstall/start"]),
-        (to("3", "upgrade/failed 2"), ["n1 install/done"]),
-        (to("1", "upgrade/failed 2"), ["n1 install/done"]),
+        (node_upgrading_to(""), []),
+        (node_upgrading_to("1"), []),
+        (node_upgrading_to("2"), ["n1 upgrade/start"]),
+        (node_upgrading_to("2", version=""), []),
+        (node_upgrading_to("2", wants=False), ["n1 uninstall/start"]),
+        (node_upgrading_to("2", is_ready=False), []),
+        (node_upgrading_to("2", "install/failed"), []),
+        (node_upgrading_to("2", "upgrade/start 2"), ["n1 job"]),
+        (node_upgrading_to("3", "upgrade/start 2"), ["n1 install/done"]),
+        (node_upgrading_to("", "upgrade/start 2"), ["n1 install/done"]),
+        (node_upgrading_to("2", "upgrade/start 2", wants=False), ["n1 install/done"]),
+        # The manager ended after creating the Job and before writing the phase.
+        (node_upgrading_to("3", "upgrade/start 2", job=RUNNING), ["n1 job"]),
+        (node_upgrading_to("2", "upgrade/run 2", job=RUNNING, waiting=""), []),
+        (node_upgrading_to("2", "upgrade/blocked 2", job=RUNNING), []),
+        (node_upgrading_to("3", "upgrade/blocked 2", job=RUNNING), ["n1 end job"]),
+        (node_upgrading_to("2", "upgrade/run 2", job=FAILED), ["n1 upgrade/failed"]),
+        (node_upgrading_to("2", "upgrade/run 2", job=COMPLETE), ["n1 upgrade/check"]),
+        (node_upgrading_to("2", "upgrade/check 2"), []),
+        (node_upgrading_to("2", "upgrade/check 2", version="2"), ["n1 upgrade/done"]),
+        (node_upgrading_to("2", "upgrade/check 2", version="2", has_hub=False), []),
+        (node_upgrading_to("2", "upgrade/check 2", since=LONG_AGO), ["n1 upgrade/failed"]),
+        (node_upgrading_to("2", "upgrade/done 2", version="2"), []),
+        (node_upgrading_to("3", "upgrade/done 2", version="2"), ["n1 upgrade/start"]),
+        (node_upgrading_to("1", "upgrade/done 2", version="2"), ["n1 upgrade/start"]),
+        (node_upgrading_to("2", "upgrade/failed 2"), []),
+        (node_upgrading_to("2", "upgrade/failed 2", wants=False), ["n1 uninstall/start"]),
+        (node_upgrading_to("3", "upgrade/failed 2"), ["n1 install/done"]),
+        (node_upgrading_to("1", "upgrade/failed 2"), ["n1 install/done"]),
     ],
 )
-def test_one_node_of_a_pool_with_a_version(found: EdgeNode, expected: list[str]) -> None:
-    assert said(plan([found], Waves(), NOW)) == expected
+def test_the_next_action_of_a_node_whose_pool_has_a_version(found: EdgeNode, expected: list[str]) -> None:
+    assert short_actions(plan([found], Waves(), NOW)) == expected
 
 
-def test_a_version_that_failed_stops_the_pool_until_another_is_asked_for() -> None:
+def test_a_failed_version_stops_the_pool_until_another_one_is_desired() -> None:
     def pool(version: str) -> list[EdgeNode]:
-        return [to(version, "upgrade/failed 2"), replace(to(version), name="n2")]
+        return [
+            node_upgrading_to(version, "upgrade/failed 2"),
+            replace(node_upgrading_to(version), name="n2"),
+        ]
 
     assert plan(pool("2"), Waves(), NOW).actions == ()
     found = progress(pool("2"), Waves(version="2"))
     assert (found.reason, found.message) == ("Stopped", "2 of 2 nodes have a hub, 0 of them 2; failed: n1")
-    assert said(plan(pool("3"), Waves(), NOW)) == ["n1 install/done"]
+    assert short_actions(plan(pool("3"), Waves(), NOW)) == ["n1 install/done"]
     assert progress(pool(""), Waves()).reason == "Complete"
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"), [(to("2", "uninstall/start"), ""), (to("2", "uninstall/start", version="2"), "2")]
+    ("found", "expected"),
+    [
+        (node_upgrading_to("2", "uninstall/start"), ""),
+        (node_upgrading_to("2", "uninstall/start", version="2"), "2"),
+    ],
 )
-def test_a_version_that_does_not_run_here_removes_no_hub(found: EdgeNode, expected: str) -> None:
+def test_a_version_that_cannot_run_removes_no_hub(found: EdgeNode, expected: str) -> None:
     assert found.job_version == expected
 
 
 def test_a_rolled_back_hub_is_reported_with_the_reason() -> None:
-    found = to("2", "upgrade/check 2", since=LONG_AGO, rollback="hub:2: it ended")
+    found = node_upgrading_to("2", "upgrade/check 2", since=LONG_AGO, rollback="hub:2: it ended")
     [move] = plan([found], Waves(), NOW).actions
     assert isinstance(move, Move)
     assert move.message == (
@@ -239,24 +246,26 @@ def test_conversion_starts_nodes_in_waves(
     name: str, nodes: list[EdgeNode], waves: Waves, expected: list[str]
 ) -> None:
     starts = [
-        each.removesuffix("/start").split()[0] for each in said(plan(nodes, waves, NOW)) if "/start" in each
+        each.removesuffix("/start").split()[0]
+        for each in short_actions(plan(nodes, waves, NOW))
+        if "/start" in each
     ]
     assert starts == expected, name
 
 
-def test_a_pause_after_a_wave() -> None:
+def test_the_next_wave_starts_after_a_pause() -> None:
     nodes = [node("n1", "install/done", since=NOW - timedelta(seconds=40)), node("n2")]
     waves = Waves(pause=timedelta(minutes=1))
     assert plan(nodes, waves, NOW) == Plan((), 20.0)
-    assert said(plan(nodes, waves, NOW + timedelta(seconds=20))) == ["n2 install/start"]
+    assert short_actions(plan(nodes, waves, NOW + timedelta(seconds=20))) == ["n2 install/start"]
 
 
-def test_it_looks_again_when_a_node_has_to_be_back() -> None:
+def test_the_pool_is_reconciled_again_at_a_nodes_deadline() -> None:
     found = plan([node("n1", "install/check", job=COMPLETE)], Waves(), NOW)
     assert found == Plan((), 240.0)
 
 
-def test_why_a_node_failed() -> None:
+def test_the_failure_of_a_node_has_its_reason() -> None:
     late = [
         node("n1", "install/check", since=LONG_AGO),
         node("n2", "install/check", since=LONG_AGO, is_ready=False),
@@ -277,11 +286,11 @@ def test_why_a_node_failed() -> None:
         "install/run 2026-01-02T12:00:00Z 2026-01-02T12:00:00Z 2",
     ],
 )
-def test_garbage_is_no_phase(text: str) -> None:
+def test_a_malformed_phase_is_ignored(text: str) -> None:
     assert read_phase(text) is None
 
 
-def test_a_phase_is_read_as_it_was_written() -> None:
+def test_a_phase_survives_encoding_and_decoding() -> None:
     for found in (
         Phase(Direction.UNINSTALL, Stage.CHECK, BEFORE, NOW),
         Phase(Direction.UPGRADE, Stage.CHECK, BEFORE, NOW, "0.3.0"),
@@ -332,7 +341,7 @@ def test_the_progress_of_a_pool_is_reported(nodes: list[EdgeNode], reason: str, 
 
 
 class Site:
-    """Nodes whose Jobs succeed in the next minute; it counts Jobs, and how many nodes are away at a time."""
+    """Nodes whose Jobs succeed within a minute; counts Jobs, and how many nodes are unavailable at a time."""
 
     def __init__(self, count: int) -> None:
         self.nodes = [node(f"n{number:02}", leads=number == 0) for number in range(count)]
@@ -355,7 +364,7 @@ class Site:
         ]
 
 
-def test_fifty_nodes_join_in_waves_each_once_and_the_leader_last() -> None:
+def test_fifty_nodes_are_converted_once_in_waves_with_the_leader_last() -> None:
     site, waves, now = Site(50), Waves("10%", pause=timedelta(minutes=2)), NOW
     while progress(site.nodes, waves).reason != "Complete":
         now += timedelta(minutes=1)

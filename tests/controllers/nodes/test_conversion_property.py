@@ -1,4 +1,4 @@
-"""Whatever happens to nodes, Jobs, labels and managers: no round makes two Jobs, and no wave is larger than asked."""
+"""For any events of nodes, Jobs, labels and managers, no round creates two Jobs, and no wave exceeds its size."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VERSIONS = {"version 1": "1", "version 2": "2", "any version": ""}
 
 
 class Pool:
-    """Six nodes, of which the last leads first, and the first three can."""
+    """Six nodes; the last one leads at first, and the first three can lead."""
 
     def __init__(self, size: int) -> None:
         self.waves = Waves(str(size), ready_timeout=timedelta(minutes=3))
@@ -83,7 +83,7 @@ class Pool:
             self.nodes[at] = changes[event]
 
     def reconcile(self) -> None:
-        """Act once, as a manager does that may have begun this minute: all that it knows stands in the cluster."""
+        """Reconcile once, like a manager that may have just started: all its state is in the cluster."""
         self.now += timedelta(minutes=1)
         self.nodes = [
             replace(node, phase=read_phase(str(node.phase)) if node.phase is not None else None)
@@ -132,7 +132,7 @@ class Pool:
 
 
 @given(st.integers(1, COUNT), EVENTS)
-def test_no_history_breaks_a_rule(size: int, events: list[tuple[str, int]]) -> None:
+def test_no_history_violates_an_invariant(size: int, events: list[tuple[str, int]]) -> None:
     pool = Pool(size)
     for event, at in events:
         pool.reconcile()
@@ -141,7 +141,7 @@ def test_no_history_breaks_a_rule(size: int, events: list[tuple[str, int]]) -> N
 
 @settings(max_examples=30)
 @given(st.integers(1, COUNT), EVENTS)
-def test_every_conversion_ends_well_once_no_event_fails(size: int, events: list[tuple[str, int]]) -> None:
+def test_every_conversion_succeeds_once_failures_end(size: int, events: list[tuple[str, int]]) -> None:
     pool = Pool(size)
     for event, at in events:
         pool.reconcile()
@@ -161,7 +161,7 @@ def test_every_conversion_ends_well_once_no_event_fails(size: int, events: list[
 
 
 def _with_hub(node: EdgeNode) -> EdgeNode:
-    """Give the node what its round has come to: a hub that says that it is well, of the version that was asked for."""
+    """Return the node after its round: with a hub of the desired version that reports healthy."""
     phase = node.phase
     if phase is None or phase.direction is Direction.UNINSTALL or phase.stage is Stage.START:
         is_gone = phase is None or phase.stage is not Stage.START

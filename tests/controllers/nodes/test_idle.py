@@ -1,4 +1,4 @@
-"""Nodes that are as their pool asks: what the manager requests and writes of them, on a virtual clock."""
+"""Nodes in their desired state: the manager's requests and writes, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CountingCluster(PretendedCluster):
 
 
 async def idle(version: str) -> CountingCluster:
-    """The cluster after ten minutes in which kubelets report, with a pool that asks for a version; "" for any."""
+    """Return the cluster after ten minutes of kubelets' reports, with a pool that desires a version; "" for any."""
 
     def put_node(number: int) -> None:
         now = datetime.now(UTC)
@@ -72,8 +72,8 @@ async def idle(version: str) -> CountingCluster:
     return cluster
 
 
-async def test_a_version_that_all_nodes_have_costs_no_write_and_no_request_in_ten_minutes() -> None:
-    """A hub hears of what is written alone. The manager reads Leases where a Node or the pool has changed."""
+async def test_a_completed_rollout_causes_no_writes_or_requests() -> None:
+    """Each write would be sent to hubs. The manager reads Leases only where a Node or the pool has changed."""
     without, beside = await idle(""), await idle("0.3.0")
     (written,) = beside.patched
     assert written == "status", "the pool's progress, once"

@@ -1,4 +1,4 @@
-"""Nodes join and leave by a label, before the real API server and Job controller; what Jobs do is simulated."""
+"""Nodes get and lose hubs by a label, on the real API server and Job controller; the effects of Jobs are simulated."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def check_that_nothing_was_refused(manager: ManagerProcess) -> None:
         assert manager.metric("edgehub_manager_writes_total", code=code) == 0
 
 
-def test_fifty_nodes_join_roll_forward_and_leave_in_waves(cloud: RealCloud, start: Start) -> None:
-    """A node whose doctor finds a fault stops the pool, an absent node waits, a bad version rolls back and stops the
+def test_fifty_nodes_are_converted_upgraded_and_reverted_in_waves(cloud: RealCloud, start: Start) -> None:
+    """A node whose doctor finds an error stops the pool, an absent node waits, a bad version rolls back and stops the
     pool too, and a manager is killed in each phase."""
     with ConvertedNodes(cloud, 50, max_unavailable="20%") as scene:
         *_, broken, away = scene.members
@@ -94,7 +94,7 @@ def test_fifty_nodes_join_roll_forward_and_leave_in_waves(cloud: RealCloud, star
 
 
 def roll_forward(scene: ConvertedNodes, manager: ManagerProcess, start: Start) -> None:
-    """To a version that fails, and then to one that does not, while a node is away and a manager is killed."""
+    """Upgrade to a version that fails, then to a good one, while a node is absent and a manager is killed."""
     leader, *_, away = scene.members
     scene.lead(leader)
     scene.bad.add("0.3.0")
@@ -136,7 +136,7 @@ def roll_forward(scene: ConvertedNodes, manager: ManagerProcess, start: Start) -
 
 
 def check_that_nothing_is_written(scene: ConvertedNodes, manager: ManagerProcess) -> None:
-    """Nodes that are as their pool asks cost no write, of which their hubs would hear over their links."""
+    """Check that nodes in their desired state cause no writes, which would be sent over hubs' links."""
 
     def reconciled() -> float:
         return manager.metric("edgehub_manager_work_total", controller="nodes", result="done")
@@ -168,8 +168,8 @@ def test_a_job_deleted_by_an_administrator_converts_no_node_twice(cloud: RealClo
         assert scene.ran == []
 
 
-def test_a_wave_continues_without_its_label_or_node(cloud: RealCloud, start: Start) -> None:
-    """The pool cannot be deleted amid it, labels flap, and the Node under way is deleted."""
+def test_a_wave_continues_if_its_label_or_node_is_removed(cloud: RealCloud, start: Start) -> None:
+    """The pool cannot be deleted during a wave, labels change repeatedly, and the Node being converted is deleted."""
     with ConvertedNodes(cloud, 3) as scene:
         first, second, third = sorted(scene.members)
         scene.holds.add(first)
@@ -188,7 +188,7 @@ def test_a_wave_continues_without_its_label_or_node(cloud: RealCloud, start: Sta
 
 
 def test_a_node_that_has_a_hub_gets_no_job(cloud: RealCloud, start: Start) -> None:
-    """Somebody installed it by hand; and one without the label keeps its own."""
+    """A user installed the hub; without the label the node retains it."""
     with ConvertedNodes(cloud, 2) as scene:
         labelled, other = scene.members
         for node in scene.members:
@@ -200,7 +200,7 @@ def test_a_node_that_has_a_hub_gets_no_job(cloud: RealCloud, start: Start) -> No
         assert scene.ran == []
 
 
-def test_a_node_that_does_not_come_back_stops_its_pool(cloud: RealCloud, start: Start) -> None:
+def test_a_node_that_does_not_become_ready_again_stops_its_pool(cloud: RealCloud, start: Start) -> None:
     with ConvertedNodes(cloud, 2, ready_timeout="1s") as scene:
         first, second = scene.members
         scene.silent.add(first)
@@ -212,8 +212,9 @@ def test_a_node_that_does_not_come_back_stops_its_pool(cloud: RealCloud, start: 
         assert "its hub does not say that it is well" in found["message"]
 
 
-def test_a_leader_that_is_elected_amid_a_wave_is_last(cloud: RealCloud, start: Start) -> None:
-    """The former leader goes with the others, and some node that can lead is never under way."""
+def test_a_leader_elected_during_a_wave_is_converted_last(cloud: RealCloud, start: Start) -> None:
+    """The former leader is converted with the others, and at any time some node that can lead is not being
+    converted."""
     with ConvertedNodes(cloud, 6, max_unavailable="2") as scene:
         former, second, third, elected, *_ = sorted(scene.members)
         start()
@@ -232,10 +233,10 @@ def test_a_leader_that_is_elected_amid_a_wave_is_last(cloud: RealCloud, start: S
         assert done[5:] == [elected]
 
 
-def test_an_image_that_cannot_be_pulled_stops_its_pool_until_another_version_is_asked_for(
+def test_an_image_that_cannot_be_pulled_stops_its_pool_until_a_new_version(
     cloud: RealCloud, start: Start
 ) -> None:
-    """The Job ends in its time, or at once when the pool asks for another version, and the reason is told."""
+    """The Job ends at its deadline, or at once with a new version, and the reason is reported."""
 
     def why(node: str) -> str:
         found = condition(cloud.admin.get(f"{NODES}/{node}"), "HubInstalled")
@@ -266,7 +267,7 @@ def test_an_image_that_cannot_be_pulled_stops_its_pool_until_another_version_is_
         assert scene.upgraded() == [first, second]
 
 
-def test_a_pool_of_another_is_not_held_up(cloud: RealCloud, start: Start) -> None:
+def test_a_stopped_pool_does_not_block_another_pool(cloud: RealCloud, start: Start) -> None:
     with ConvertedNodes(cloud, 1) as broken, ConvertedNodes(cloud, 1) as well:
         broken.fails.update(broken.members)
         start()
@@ -276,12 +277,12 @@ def test_a_pool_of_another_is_not_held_up(cloud: RealCloud, start: Start) -> Non
         well.until(lambda: well.pool_condition()[0] == "Complete")
 
 
-def test_the_manager_may_create_jobs_of_its_template_alone(cloud: RealCloud) -> None:
+def test_the_manager_may_create_only_jobs_of_its_template(cloud: RealCloud) -> None:
     manager = cloud.client(token=cloud.token("kube-system", "edgehub-manager"))
     began = datetime(2026, 1, 2, tzinfo=UTC)
 
     def made(namespace: str = "kube-system", image: str = IMAGE, **changed: object) -> int:
-        """The status of a Job that is made, with what is changed of its pod."""
+        """Return the status of creating a Job with these changes of its pod."""
         number = next(numbers)
         phase = Phase(Direction.INSTALL, Stage.START, began + timedelta(seconds=number), began)
         job = node_job(namespace, "n1", phase, image)

@@ -1,4 +1,4 @@
-"""The Job of a node: its name, what it runs, and its termination message."""
+"""The Job of a node: its name, its command, and its termination message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 ROUND = Phase(Direction.INSTALL, Stage.START, NOW, NOW)
 
 
-def test_each_round_has_a_job_of_its_own_whatever_its_phase() -> None:
+def test_each_round_has_its_own_job_name_in_every_phase() -> None:
     name = name_of("n1", ROUND)
     assert name.startswith("edgehub-node-n1-")
     assert name_of("n1", ROUND.at(Stage.CHECK, NOW + timedelta(hours=1))) == name
@@ -32,7 +32,7 @@ def test_each_round_has_a_job_of_its_own_whatever_its_phase() -> None:
     assert long != other
 
 
-def test_the_command_line_is_one_that_the_program_takes() -> None:
+def test_the_programs_parser_accepts_the_jobs_command_line() -> None:
     for direction in Direction:
         version = "0.3.0" if direction is Direction.UPGRADE else ""
         phase = Phase(direction, Stage.START, NOW, NOW, version)
@@ -44,7 +44,7 @@ def test_the_command_line_is_one_that_the_program_takes() -> None:
             assert (options.static_pod, options.node) == ("edgehub:1", "n1")
 
 
-def test_it_is_on_the_node_and_has_no_token() -> None:
+def test_the_jobs_pod_runs_on_the_node_without_a_token() -> None:
     pod = node_job("kube-system", "n1", ROUND, "edgehub:1")["spec"]["template"]["spec"]
     assert pod["nodeName"] == "n1"
     assert pod["automountServiceAccountToken"] is False
@@ -52,7 +52,7 @@ def test_it_is_on_the_node_and_has_no_token() -> None:
     assert [each["name"] for each in pod["volumes"]] == ["host", "tmp"]
 
 
-def test_the_message_of_a_failed_job() -> None:
+def test_the_termination_message_of_a_failed_job_is_read() -> None:
     def pod(message: str) -> dict[str, object]:
         return {"status": {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}}
 
@@ -65,7 +65,7 @@ def test_the_message_of_a_failed_job() -> None:
     assert termination_message([refused]) == "The node was low on disk."
 
 
-def test_why_a_job_does_not_start() -> None:
+def test_the_reason_of_a_job_that_does_not_start_is_read() -> None:
     def pod(reason: str, message: str = "") -> dict[str, object]:
         waiting = {"reason": reason, "message": message}
         return {"status": {"containerStatuses": [{"state": {"waiting": waiting}}]}}

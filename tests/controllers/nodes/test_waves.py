@@ -22,7 +22,7 @@ from controllers.nodes.waves import Waves, image_of, read_waves
         ("r.example/edgehub:0.2.0@sha256:00", "r.example/edgehub:0.3.0"),
     ],
 )
-def test_the_image_of_a_version(image: str, expected: str) -> None:
+def test_the_image_of_a_version_is_derived_from_the_managers(image: str, expected: str) -> None:
     assert image_of(image, "0.3.0") == expected
     assert image_of(image, "") == image
 
@@ -43,7 +43,7 @@ def test_the_image_of_a_version(image: str, expected: str) -> None:
         ({"edgehub.io/hub-version": "0.3.0-rc.1"}, Waves(version="0.3.0-rc.1")),
     ],
 )
-def test_annotations_of_waves_are_read(annotations: dict[str, str], expected: Waves) -> None:
+def test_annotations_of_waves_are_parsed(annotations: dict[str, str], expected: Waves) -> None:
     assert read_waves(annotations) == expected
 
 
@@ -61,7 +61,7 @@ def test_annotations_of_waves_are_read(annotations: dict[str, str], expected: Wa
         {"edgehub.io/hub-version": "1 2"},
     ],
 )
-def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> None:
+def test_invalid_annotations_of_waves_are_reported(annotations: dict[str, str]) -> None:
     found = read_waves(annotations)
     assert next(iter(annotations)) in found.error
     assert progress([], found).reason == "InvalidAnnotation"

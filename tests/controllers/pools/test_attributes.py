@@ -1,4 +1,4 @@
-"""Attributes that a pool sets and removes on a node, as properties of one step and of several."""
+"""Attributes that a pool sets and removes on a node, as properties of single steps and sequences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ATTRIBUTES = st.builds(Attributes, TEXTS, TEXTS, TAINTS)
 
 
 def patched(node: Node, patch: dict[str, Any]) -> Node:
-    """The node after a merge patch, as the server would make it."""
+    """Return the node after a merge patch, as the server applies it."""
 
     def merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
         return {key: value for key, value in {**old, **change}.items() if value is not None}
@@ -68,7 +68,7 @@ def test_a_node_has_the_attributes_of_its_last_pool(own: Attributes, pools: list
 
 
 @given(ATTRIBUTES, st.lists(ATTRIBUTES, max_size=4))
-def test_foreign_attributes_stay_and_those_of_pools_are_removed(
+def test_other_attributes_of_a_node_stay_and_those_of_pools_are_removed(
     own: Attributes, pools: list[Attributes]
 ) -> None:
     node = as_node(own)
@@ -78,7 +78,7 @@ def test_foreign_attributes_stay_and_those_of_pools_are_removed(
     assert {key: value for key, value in node.labels.items() if key not in named} == {
         key: value for key, value in own.labels.items() if key not in named
     }
-    # Nothing is there that neither the node had nor, at last, anybody wants.
+    # Only attributes of the node itself or of its last pool remain.
     assert node.labels.keys() <= own.labels.keys()
     assert node.annotations.keys() <= own.annotations.keys()
     assert taints_of(node).keys() <= own.taints.keys()
@@ -92,13 +92,13 @@ def test_an_attribute_changed_on_the_node_stays() -> None:
     assert patched(changed, node_patch(changed, Attributes())).labels == {"a": "2"}
 
 
-def test_membership_is_not_a_pool_s_to_set() -> None:
+def test_a_pool_cannot_set_the_pool_label() -> None:
     pool = NodePool("p", labels={POOL_LABEL: "q", "a": "1"}, annotations={PREVIOUS: "x"})
     assert wanted_attributes(pool) == Attributes(labels={"a": "1"})
     assert wanted_attributes(None) == Attributes()
 
 
-def test_the_note_is_openyurts() -> None:
+def test_the_record_on_a_node_has_openyurts_format() -> None:
     attributes = Attributes({"l": "1"}, {"a": "2"}, {("t", "NoSchedule"): ""})
     assert format_previous(attributes) == (
         '{"annotations":{"a":"2"},"labels":{"l":"1"},"taints":[{"effect":"NoSchedule","key":"t"}]}'
@@ -106,5 +106,5 @@ def test_the_note_is_openyurts() -> None:
 
 
 @pytest.mark.parametrize("note", ["{", "[]", '"x"', '{"labels":[1]}', '{"taints":{"a":1}}', "x" * 300_000])
-def test_garbage_notes_nothing(note: str) -> None:
+def test_a_malformed_record_is_ignored(note: str) -> None:
     assert parse_previous(note) == Attributes()

@@ -1,4 +1,4 @@
-"""A pool's attributes, counts and labels come to its nodes and objects, on the real API server."""
+"""A pool's attributes, counts and labels are written to its nodes and objects, on the real API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ATTRIBUTES: dict[str, Any] = {
 }
 
 
-def test_a_node_gets_and_loses_them_with_its_pool(scene: Scene, manager: object) -> None:
+def test_a_node_gets_and_loses_the_attributes_of_its_pool(scene: Scene, manager: object) -> None:
     def tainted(node: Json) -> bool:
         return any(each["key"] == "edge" for each in node["spec"].get("taints", []))
 
@@ -69,7 +69,7 @@ LABELS = "/apis/edgehub.io/v1/nodelabels"
 
 
 def written(scene: Scene, node: str) -> dict[str, str] | None:
-    """Return the written labels of a node; None where it is in no object."""
+    """Return the published labels of a node; None if no ConfigMap has it."""
     found = scene.admin.request("GET", f"{LABELS}/{bucket_of(node)}")
     groups: list[dict[str, Any]] = found.json().get("groups", []) if found.status == 200 else []
     return next((each["labels"] for each in groups if node in each["nodes"]), None)
@@ -80,7 +80,9 @@ def service(name: str, keys: str) -> Json:
     return {"metadata": {"name": name, "annotations": annotations}, "spec": {"ports": [{"port": 80}]}}
 
 
-def test_it_follows_the_labels_that_services_ask_for_and_no_status(scene: Scene, manager: object) -> None:
+def test_published_labels_follow_the_keys_of_services_and_ignore_statuses(
+    scene: Scene, manager: object
+) -> None:
     pool = scene.pool()
     node = scene.node(pool)
     path = f"{NODES}/{node}"
@@ -107,8 +109,8 @@ def test_it_follows_the_labels_that_services_ask_for_and_no_status(scene: Scene,
     scene.until(lambda: written(scene, node) == {POOL_LABEL: pool, zone: "z"})
 
 
-def test_all_of_it_is_there_or_nothing(scene: Scene, manager: object) -> None:
-    """Hubs take a part for nothing. With too many keys they read the Nodes themselves."""
+def test_labels_are_published_completely_or_not_at_all(scene: Scene, manager: object) -> None:
+    """Hubs ignore incomplete labels. With too many keys they read the Nodes themselves."""
 
     def count() -> int:
         return len(scene.admin.get(LABELS)["items"])
@@ -124,7 +126,7 @@ def test_all_of_it_is_there_or_nothing(scene: Scene, manager: object) -> None:
 
 
 @pytest.mark.real
-def test_nodes_may_come_before_their_pool(scene: Scene, manager: object) -> None:
+def test_nodes_may_be_created_before_their_pool(scene: Scene, manager: object) -> None:
     name = scene.name("pool")
     node = scene.node(name)
     scene.pool(name)
@@ -154,7 +156,9 @@ def test_a_status_overwritten_by_another_client_is_corrected(scene: Scene, manag
         (None, Node("a"), set()),
     ],
 )
-def test_only_membership_and_readiness_matter(old: Node | None, new: Node | None, keys: object) -> None:
+def test_only_changes_of_membership_and_readiness_enqueue_a_pool(
+    old: Node | None, new: Node | None, keys: object
+) -> None:
     assert pools_of(("", "a"), old, new) == keys
 
 
@@ -164,7 +168,7 @@ def test_the_status_of_an_empty_pool_has_zero_nodes() -> None:
 
 
 @given(st.dictionaries(st.text("abc", min_size=1), st.booleans()))
-def test_once_written_it_is_right(ready: dict[str, bool]) -> None:
+def test_a_written_status_needs_no_second_write(ready: dict[str, bool]) -> None:
     nodes = [Node(name, ready=is_ready) for name, is_ready in ready.items()]
     status = membership_status(NodePool("p"), nodes)
     assert status["nodes"] == sorted(ready)

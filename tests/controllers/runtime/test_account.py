@@ -1,4 +1,4 @@
-"""The manager's user, by every form of kubeconfig and in a pod, in the manager's process."""
+"""The manager's user, from every form of kubeconfig and in a pod, in the manager's process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.polling import eventually
 from tests.support.server_thread import Answering, HttpServer
 
 PATIENCE = 60.0
-"""Seconds until a change of the account is seen: each request looks at the account again, beside the request."""
+"""Seconds until a change of the account takes effect: each request triggers a check in the background."""
 
 PLUGIN = """
 import json, pathlib, sys
@@ -38,10 +38,8 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 
 
 class Server(HttpServer):
-    """Answers with what it was asked: path, headers, and the subject of a client certificate.
-
-    It refuses the tokens of `refused`, and is an OpenID issuer and a proxy as well.
-    """
+    """Respond with the received path, headers, and subject of the client certificate. Refuses the tokens in `refused`,
+    and is also an OpenID issuer and a proxy."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.refused: set[str] = set()
@@ -53,7 +51,7 @@ class Server(HttpServer):
                 peer = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
                 subject = dict(cast(Any, peer)["subject"][0]) if peer else {}
                 headers = [(key.lower(), value) for key, value in self.headers.items()]
-                if not self.path.startswith("/"):  # of CONNECT, too
+                if not self.path.startswith("/"):  # also for CONNECT
                     server.proxied.append(self.path)
                 if self.command == "CONNECT":
                     self.tell({}, 502)
@@ -73,8 +71,8 @@ class Server(HttpServer):
         super().__init__(Handler, context)
 
 
-class Asking:
-    """A process that asks as the manager does."""
+class AccountProcess:
+    """A process that sends requests like the manager."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         removed = (
@@ -106,7 +104,7 @@ class Asking:
         return answer
 
     def sees(self, kubeconfig: Path | None, expected: str, pod: Path | None = None) -> None:
-        """Ask until the server got this Authorization header."""
+        """Repeat requests until the server has received this Authorization header."""
 
         def sees() -> bool:
             answer = self(kubeconfig, pod=pod)
@@ -127,8 +125,8 @@ def authorization(answer: Json) -> str:
 
 
 @pytest.fixture(scope="module")
-def ask() -> Iterator[Asking]:
-    asking = Asking()
+def ask() -> Iterator[AccountProcess]:
+    asking = AccountProcess()
     yield asking
     asking.close()
 
@@ -179,8 +177,12 @@ def write(path: Path, user: Json, cluster: Json) -> Path:
     ],
     ids=["token", "password", "as"],
 )
-def test_the_user_is_that_of_the_kubeconfig(
-    ask: Asking, serve: Callable[..., Server], tmp_path: Path, user: Json, expected: list[tuple[str, str]]
+def test_the_user_is_read_from_the_kubeconfig(
+    ask: AccountProcess,
+    serve: Callable[..., Server],
+    tmp_path: Path,
+    user: Json,
+    expected: list[tuple[str, str]],
 ) -> None:
     answer = ask(write(tmp_path / "config", user, {"server": serve().url}))
     sent = headers_of(answer)
@@ -202,13 +204,13 @@ def test_the_user_is_that_of_the_kubeconfig(
     ids=["no server", "groups alone", "lines", "lines of a token", "no token", "no plugin", "no certificate"],
 )
 def test_an_unusable_kubeconfig_is_an_error_with_its_reason(
-    ask: Asking, tmp_path: Path, user: Json, cluster: Json, message: str
+    ask: AccountProcess, tmp_path: Path, user: Json, cluster: Json, message: str
 ) -> None:
     assert message in ask(write(tmp_path / "config", user, cluster))["error"]
 
 
 def test_a_token_file_is_read_again_without_its_newline(
-    ask: Asking, serve: Callable[..., Server], tmp_path: Path
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
@@ -218,8 +220,8 @@ def test_a_token_file_is_read_again_without_its_newline(
     assert authorization(ask(config)) == "Bearer second-longer"
 
 
-def test_a_kubeconfig_that_changes_is_read_again(
-    ask: Asking, serve: Callable[..., Server], tmp_path: Path
+def test_a_changed_kubeconfig_is_read_again(
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     first, second = serve(), serve()
     config = write(tmp_path / "config", {"token": "a"}, {"server": first.url})
@@ -229,7 +231,7 @@ def test_a_kubeconfig_that_changes_is_read_again(
 
 
 def test_a_plugin_runs_when_its_token_expires_and_when_it_is_refused(
-    ask: Asking, serve: Callable[..., Server], tmp_path: Path
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     plugin = tmp_path / "plugin.py"
     plugin.write_text(PLUGIN)
@@ -250,7 +252,9 @@ def test_a_plugin_runs_when_its_token_expires_and_when_it_is_refused(
     ask.sees(lasting, "Bearer from-plugin-2")
 
 
-def test_an_openid_token_is_refreshed(ask: Asking, serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_an_openid_token_is_refreshed(
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
+) -> None:
     server = serve()
     issuer = {"client-id": "i", "client-secret": "s", "idp-issuer-url": server.url, "refresh-token": "r"}
     user = {"auth-provider": {"name": "oidc", "config": issuer}}
@@ -259,14 +263,18 @@ def test_an_openid_token_is_refreshed(ask: Asking, serve: Callable[..., Server],
     )
 
 
-def test_a_cluster_is_reached_by_its_proxy(ask: Asking, serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_the_clusters_proxy_url_is_used(
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
+) -> None:
     server, proxy = serve(), serve()
     cluster = {"server": server.url, "proxy-url": proxy.url}
     assert ask(write(tmp_path / "config", {"token": "t"}, cluster))["status"] == 200
     assert proxy.proxied == [f"{server.url}/api"]
 
 
-def test_variables_name_kubeconfigs_and_a_proxy(serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_environment_variables_name_kubeconfigs_and_a_proxy(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
     """The first file has no user; the second has it, with a token file beside it."""
     proxy = serve()
     there = tmp_path / "there"
@@ -275,7 +283,7 @@ def test_variables_name_kubeconfigs_and_a_proxy(serve: Callable[..., Server], tm
     first = write(tmp_path / "first", {}, {"server": serve().url})
     first.write_text(first.read_text().replace("name: u\n", "name: nobody\n"))
     second = write(there / "second", {"tokenFile": "token"}, {"server": "https://never"})
-    asking = Asking({"KUBECONFIG": f"{first}:{second}", "HTTPS_PROXY": proxy.url})
+    asking = AccountProcess({"KUBECONFIG": f"{first}:{second}", "HTTPS_PROXY": proxy.url})
     try:
         assert authorization(asking()) == "Bearer t"
         secure = write(tmp_path / "secure", {"token": "t"}, {"server": "https://cloud.test"})
@@ -285,8 +293,8 @@ def test_variables_name_kubeconfigs_and_a_proxy(serve: Callable[..., Server], tm
     assert proxy.proxied == ["cloud.test:443"]
 
 
-def test_certificates_rotate_and_the_server_name_is_that_of_the_kubeconfig(
-    ask: Asking, serve: Callable[..., Server], tmp_path: Path
+def test_rotated_certificates_and_the_tls_server_name_of_the_kubeconfig_are_used(
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     authority = Authority()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=authority.certificate.decode())
@@ -301,7 +309,7 @@ def test_certificates_rotate_and_the_server_name_is_that_of_the_kubeconfig(
     config = write(tmp_path / "config", user, {**cluster, "tls-server-name": "cloud.test"})
     assert subject(ask(config)) == "first"
     second = authority.issue_client("second")
-    certificate.write_bytes(second.certificate)  # torn: its key comes later
+    certificate.write_bytes(second.certificate)  # half written: its key follows later
     assert [subject(ask(config)) for _ in range(5)] == ["first"] * 5
     second.write(tmp_path, "client")
     eventually(lambda: subject(ask(config)) == "second", "the second certificate is shown", PATIENCE)
@@ -319,7 +327,7 @@ def test_a_pod_uses_its_service_account(serve: Callable[..., Server], tmp_path: 
     (tmp_path / "ca.crt").write_bytes(authority.certificate)
     (tmp_path / "token").write_text("projected\n")
     port = str(server.port)
-    asking = Asking({"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": port})
+    asking = AccountProcess({"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": port})
     try:
         asking.sees(None, "Bearer projected", pod=tmp_path)
         (tmp_path / "token").write_text("rotated-projected\n")
@@ -329,7 +337,7 @@ def test_a_pod_uses_its_service_account(serve: Callable[..., Server], tmp_path: 
 
 
 def test_only_configuration_and_transport_of_the_kubernetes_package_are_loaded(
-    ask: Asking, serve: Callable[..., Server], tmp_path: Path
+    ask: AccountProcess, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     ask(write(tmp_path / "config", {"token": "t"}, {"server": serve().url}))
     loaded: list[Any] = ask(get="modules")["body"]

@@ -1,4 +1,4 @@
-"""The admin port, and its page of all hubs."""
+"""The manager's admin port, and its page of all hubs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tests.cloud.scriptable.faults import Refuse
 
 
 async def nobody(_: web.Request) -> web.Response:
-    """In the place of the page of the fleet."""
+    """Replace the fleet page."""
     return web.Response()
 
 
-async def test_it_reports_why_it_is_not_ready() -> None:
+async def test_readyz_has_the_reason_of_an_unready_manager() -> None:
     counted = (
         "leader",
         "queue_depth",
@@ -71,7 +71,7 @@ async def test_header_lines_are_bounded() -> None:
         assert answer.status == 400
 
 
-async def test_port_0_serves_nothing() -> None:
+async def test_port_0_disables_the_admin_port() -> None:
     async with admin_server(Address("", 0), Address("", 0), lambda: "", nobody):
         pass
     with pytest.raises(ConnectionRefusedError):
@@ -79,7 +79,7 @@ async def test_port_0_serves_nothing() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_without_a_host_it_listens_to_both_families(host: str) -> None:
+async def test_without_a_host_the_admin_port_listens_on_both_ip_families(host: str) -> None:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
             probe.bind((host, 0))
@@ -139,8 +139,10 @@ async def test_concurrent_requests_of_the_fleet_page_read_the_cluster_once(cloud
     "headers",
     [{"Host": "evil.example:10258"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}],
 )
-async def test_no_web_page_gets_it(cloud: ScriptableCloud, headers: dict[str, str]) -> None:
-    """A browser's page reaches a forwarded port when its own name leads to 127.0.0.1."""
+async def test_the_fleet_page_is_refused_to_other_web_pages(
+    cloud: ScriptableCloud, headers: dict[str, str]
+) -> None:
+    """A web page could reach a forwarded port through its own name that resolves to 127.0.0.1."""
     address = Address(LOOPBACK, free_port())
     async with Http1Session(aiohttp.ClientSession()) as reading, aiohttp.ClientSession() as session:
         fleet = FleetPage(Client(reading, cloud.url, {}))
@@ -168,7 +170,7 @@ def test_text_of_hubs_is_escaped_on_the_fleet_page() -> None:
 @pytest.mark.parametrize(
     ("needs", "said"), [([""], "1 hub, 0 need a person"), (["silent", ""], "2 hubs, 1 needs a person")]
 )
-def test_the_headline_counts(needs: list[str], said: str) -> None:
+def test_the_headline_of_the_fleet_page_counts_hubs(needs: list[str], said: str) -> None:
     hubs = [
         FleetHub(f"n{at}", HubStatus(), "", None, (each,) if each else ()) for at, each in enumerate(needs)
     ]

@@ -1,4 +1,4 @@
-"""A server under clients that stay, clients that never shake hands, and clients that speak no HTTP."""
+"""A server with clients that stay connected, never complete a handshake, or do not use HTTP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def hello(request: web.Request) -> web.Response:
 
 
 class Served:
-    """A server of one page, and how often it closed a connection for another one."""
+    """A server of one page that counts connections closed to accept another one."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.refused = 0
@@ -91,7 +91,7 @@ async def test_beyond_the_bound_the_longest_idle_connection_is_closed(served: Se
             writer.transport.abort()
 
 
-async def test_a_request_that_is_being_answered_stays(served: Served) -> None:
+async def test_a_connection_with_a_running_request_is_not_closed(served: Served) -> None:
     long = asyncio.create_task(said(served.port, REQUEST.replace(b"/ ", b"/long ")))
     await served.answering.wait()
     idle = await connected(served.port, MAX_CONNECTIONS + 2)
@@ -126,7 +126,7 @@ async def test_clients_without_a_tls_handshake_lock_out_no_client() -> None:
                 each.transport.abort()
 
 
-async def test_a_handshake_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_incomplete_handshake_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_server, "HANDSHAKE", 0.01)
     async with Served(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)) as served:
         [(reader, writer)] = await connected(served.port, 1)
@@ -140,8 +140,10 @@ async def test_a_used_port_is_an_error(port: int) -> None:
         await listen("127.0.0.1", port)
 
 
-async def test_a_client_that_leaves_amid_its_body_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    """Any client of the port could fill the log with stack traces."""
+async def test_a_disconnect_during_the_request_body_is_not_logged_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Otherwise any client of the port could fill the log with stack traces."""
     async with Served() as served, asyncio.timeout(20):
         _, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
@@ -151,6 +153,6 @@ async def test_a_client_that_leaves_amid_its_body_is_no_fault(caplog: pytest.Log
     assert not caplog.records
 
 
-async def test_a_fault_of_the_server_is_logged(port: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_the_server_is_logged(port: int, caplog: pytest.LogCaptureFixture) -> None:
     assert b" 500 " in await said(port, REQUEST.replace(b"/ ", b"/?fault=1 "))
     assert "a fault of the server" in caplog.text

@@ -1,4 +1,4 @@
-"""The manager's connections: replaced when the account changes, while open requests go on."""
+"""The manager's connections: replaced when the account changes, while open requests continue."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kube.errors import StatusError
 from tests.controllers.support.plain_account import PlainAccount
 
 PATIENCE = 30.0
-"""The time limit in seconds for what takes milliseconds."""
+"""The time limit in seconds for steps that take milliseconds."""
 
 
 class Cloud:
-    """Notes callers, refuses one token and all cookies, and keeps a watch open that sends "more" when it shall."""
+    """A cloud that records callers, refuses one token and all cookies, and sends "more" in an open watch on request."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
@@ -95,7 +95,7 @@ async def test_a_watch_continues_while_new_credentials_open_new_connections(clou
             async with asyncio.timeout(PATIENCE):
                 while cloud.asked[-1][0] != "Bearer new":
                     await client.request("GET", "/x")
-            # The next request finds no connection of before that is free.
+            # The next request finds no free connection with the old credentials.
             ports = {port for who, _, port in cloud.asked if who == "Bearer old"}
             await client.request("GET", "/x")
             assert cloud.asked[-1][2] not in ports
@@ -103,7 +103,7 @@ async def test_a_watch_continues_while_new_credentials_open_new_connections(clou
             assert await anext(stream.chunks) == b"more"
 
 
-async def test_a_refusal_makes_it_look_at_the_account_at_once(
+async def test_a_401_triggers_a_refresh_of_the_account_at_once(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "REFRESH_INTERVAL", 1e9)
@@ -120,7 +120,7 @@ async def test_a_refusal_makes_it_look_at_the_account_at_once(
         assert account.refreshes == [True]
 
 
-async def test_an_account_that_cannot_be_read_leaves_the_former_in_use(
+async def test_an_unreadable_account_leaves_the_former_one_in_use(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     account = PlainAccount(cloud.url, "t")

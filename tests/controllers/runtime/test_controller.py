@@ -1,4 +1,4 @@
-"""The loop that runs a controller: retries, isolation, the queue, and the end of a term."""
+"""The loop that runs a controller: retries, isolation, the queue, and the end of leadership."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Recorded(Controller):
-    """Does what the test says, and notes when it was asked to."""
+    """A controller that records its calls, and does what the test sets."""
 
     def __init__(self, name: str, work: Callable[[Key], Awaitable[None]]) -> None:
         self.name = name
@@ -58,9 +58,7 @@ async def run(controller: Controller, seconds: float) -> None:
         (KeyError("x"), "failed"),
     ],
 )
-async def test_a_failing_object_is_retried_ever_later_and_does_not_block_the_rest(
-    error: Exception, result: str
-) -> None:
+async def test_a_failing_object_backs_off_and_does_not_block_others(error: Exception, result: str) -> None:
     def counted(name: str, result: str) -> float:
         return (
             metrics.REGISTRY.get_sample_value(
@@ -103,7 +101,7 @@ async def test_success_ends_the_backoff() -> None:
     assert controller.queue.retry(("", "a")) == FIRST_RETRY, "its failures are forgotten"
 
 
-async def test_work_interrupted_by_the_end_of_a_term_is_done_in_the_next() -> None:
+async def test_work_interrupted_by_the_loss_of_leadership_is_repeated() -> None:
     async def work(key: Key) -> None:
         await asyncio.sleep(10)
 
@@ -120,5 +118,7 @@ async def test_work_interrupted_by_the_end_of_a_term_is_done_in_the_next() -> No
 @pytest.mark.parametrize(
     ("old", "new", "keys"), [(None, "x", 1), ("x", None, 1), ("x", "y", 1), ("x", "x", 0)]
 )
-def test_own_key(old: str | None, new: str | None, keys: int) -> None:
+def test_a_controller_with_one_key_enqueues_it_for_every_object(
+    old: str | None, new: str | None, keys: int
+) -> None:
     assert len(list(own_key(("", "a"), old, new))) == keys

@@ -1,4 +1,4 @@
-"""An informer's copy of a kind: facts, indexes, handlers, and their behaviour on garbage; over the scriptable cloud."""
+"""An informer's copy of a kind: facts, indexes, handlers, and malformed objects; over the scriptable cloud."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PATIENCE = 30.0
 
 
 def read(obj: Json) -> str:
-    """The label `value`; an object labelled `broken` cannot be read."""
+    """Return the label `value`; an object labelled `broken` raises."""
     labels = texts(metadata(obj).get("labels"))
     if "broken" in labels:
         raise ValueError("broken")
@@ -52,7 +52,7 @@ KIND = WatchedResource(
 
 
 class Follower:
-    """An informer that runs, and what its handler was told."""
+    """A running informer, and the notifications to its handler."""
 
     def __init__(self, informer: Informer[str]) -> None:
         self.informer = informer
@@ -112,7 +112,7 @@ async def test_an_informer_notifies_of_existing_and_changed_objects(
     assert dict(follower.informer.items()) == {("default", "second"): "y"}
 
 
-async def test_indexes_follow(cloud: ScriptableCloud, follower: Follower) -> None:
+async def test_indexes_are_updated_with_objects(cloud: ScriptableCloud, follower: Follower) -> None:
     informer = follower.informer
     assert informer.by_index("value", "x") == [(("default", "first"), "x")]
     cloud.store.update(config_map("first", value="z"))
@@ -122,12 +122,12 @@ async def test_indexes_follow(cloud: ScriptableCloud, follower: Follower) -> Non
 
 
 DEEP = 5_000
-"""Objects in each other: as many as a kube-apiserver takes in managedFields, of whoever may write the object."""
+"""Nested objects, as many as kube-apiserver accepts in managedFields from any writer of the object."""
 
 
 @pytest.mark.parametrize("levels", [300, DEEP])
 async def test_a_deeply_nested_object_does_not_stop_the_informer(levels: int) -> None:
-    """Neither in a list nor in a watch, wherever its depth is; and it is read itself."""
+    """This holds in a list and in a watch, at any depth; the object itself is read, too."""
 
     def nested(levels: int) -> Json:
         value: Json = {}
@@ -156,7 +156,9 @@ async def test_catching_up_waits_for_the_version(cloud: ScriptableCloud, followe
     await follower.informer.wait_until_observed({})
 
 
-async def test_the_objects_of_a_resource_are_those_of_all_its_informers(cloud: ScriptableCloud) -> None:
+async def test_the_reported_number_of_objects_sums_all_informers_of_a_resource(
+    cloud: ScriptableCloud,
+) -> None:
     for name in ("one", "two", "three"):
         cloud.store.create(config_map(name))
     async with new_session() as session:
@@ -189,7 +191,7 @@ async def test_an_unknown_kind_is_refused_and_reported(cloud: ScriptableCloud) -
         await asyncio.wait([task])
 
 
-def test_managed_fields_go() -> None:
+def test_managed_fields_are_dropped() -> None:
     assert without_managed_fields({"metadata": {"managedFields": [1], "name": "a"}}) == {
         "metadata": {"name": "a"}
     }
@@ -200,7 +202,7 @@ VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
 
 
 class Discovery(AnsweringClient):
-    """A server of some versions of the group, with these resources; `broken` answers 500."""
+    """A server with some versions of the group and these resources; `broken` answers 500."""
 
     def __init__(self, versions: Mapping[str, list[str]], *, broken: bool = False) -> None:
         super().__init__()
@@ -231,6 +233,6 @@ async def test_the_best_version_is_found(served: dict[str, list[str]], version: 
     assert (found.version if found else None) == version
 
 
-async def test_a_failed_discovery_does_not_decide_about_the_kind() -> None:
+async def test_a_failed_discovery_leaves_the_kind_undecided() -> None:
     with pytest.raises(Exception, match="etcd"):
         await served_type(Discovery({}, broken=True), POOLS, VERSIONS)

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.looptime
 
 
 class LeaseServer:
-    """Keeps one Lease with optimistic locking. `down` has no answer, and `slow` accepts a write but answers late."""
+    """A server of one Lease with optimistic locking. `down` does not respond; `slow` accepts a write but responds
+    late."""
 
     def __init__(self) -> None:
         self.lease: Json = {}
@@ -44,7 +45,7 @@ class LeaseServer:
 
 
 class LeaseClient(AnsweringClient):
-    """The elector's client, answered by the server without a network."""
+    """The elector's client, connected to the server without a network."""
 
     def __init__(self, server: LeaseServer, who: str) -> None:
         super().__init__()
@@ -62,7 +63,7 @@ class LeaseClient(AnsweringClient):
 
 
 class Candidate:
-    """A process: its elector, and the times of its work."""
+    """A candidate process: its elector, and the times of its work."""
 
     def __init__(self, server: LeaseServer, name: str) -> None:
         loop = asyncio.get_running_loop()
@@ -87,7 +88,7 @@ class Candidate:
         await asyncio.wait([self.task])
 
 
-async def test_one_leads_and_gives_the_lease_back() -> None:
+async def test_a_leader_releases_the_lease_at_its_end() -> None:
     server = LeaseServer()
     first = Candidate(server, "first")
     await asyncio.sleep(0.5)
@@ -105,8 +106,8 @@ async def test_one_leads_and_gives_the_lease_back() -> None:
 
 
 @pytest.mark.parametrize("moment", [0.5, 3.5], ids=["as it takes the Lease", "as it renews the Lease"])
-async def test_the_lease_is_given_back_in_the_middle_of_a_write(moment: float) -> None:
-    """The server has accepted the write: the version that the elector knows is out of date."""
+async def test_the_lease_is_released_during_an_unanswered_renewal(moment: float) -> None:
+    """The server has accepted the renewal, so the version known to the elector is outdated."""
     server = LeaseServer()
     server.slow.add("only")
     only = Candidate(server, "only")
@@ -116,7 +117,7 @@ async def test_the_lease_is_given_back_in_the_middle_of_a_write(moment: float) -
     assert server.lease["spec"]["holderIdentity"] == ""
 
 
-async def test_a_lease_that_another_client_edited_is_given_back() -> None:
+async def test_a_lease_edited_by_another_client_is_released() -> None:
     server = LeaseServer()
     only = Candidate(server, "only")
     await asyncio.sleep(0.5)
@@ -127,7 +128,7 @@ async def test_a_lease_that_another_client_edited_is_given_back() -> None:
     assert server.lease["metadata"]["labels"] == {"edited": "yes"}
 
 
-async def test_after_a_crash_another_follows_in_time_and_never_before() -> None:
+async def test_after_a_crash_another_candidate_leads_when_the_lease_expires() -> None:
     server = LeaseServer()
     first = Candidate(server, "first")
     second = Candidate(server, "second")
@@ -138,14 +139,14 @@ async def test_after_a_crash_another_follows_in_time_and_never_before() -> None:
     await asyncio.sleep(15)
     assert other.leads
     [stopped], [began] = [leader.terms[0][1:], other.terms[0][:1]]
-    # Its own deadline ends the work of the one that cannot renew before anybody else may begin.
+    # A leader that cannot renew stops at its own deadline, before another one may start.
     assert stopped < began <= cut + 12.5
     await leader.end()
     await other.end()
 
 
 @pytest.mark.parametrize(("seconds", "terms"), [(3, 1), (30, 2)], ids=["short", "long"])
-async def test_a_short_outage_is_survived_and_a_long_one_ends_the_term(seconds: int, terms: int) -> None:
+async def test_leadership_survives_a_short_outage_and_ends_in_a_long_one(seconds: int, terms: int) -> None:
     server = LeaseServer()
     only = Candidate(server, "first")
     await asyncio.sleep(10)
@@ -171,7 +172,7 @@ async def test_a_manager_that_lost_its_lease_stops_at_once() -> None:
     assert server.lease["spec"]["holderIdentity"] == "thief"
 
 
-async def test_work_that_ends_by_itself_is_a_fault_and_frees_the_lease() -> None:
+async def test_work_that_returns_early_is_an_error_and_releases_the_lease() -> None:
     server = LeaseServer()
 
     async def work() -> None:
@@ -185,7 +186,7 @@ async def test_work_that_ends_by_itself_is_a_fault_and_frees_the_lease() -> None
     assert server.lease["spec"]["holderIdentity"] == ""
 
 
-async def test_garbage_in_the_lease_is_waited_out() -> None:
+async def test_a_malformed_lease_expires_after_its_duration() -> None:
     server = LeaseServer()
     server.lease = {
         "metadata": {"resourceVersion": "0"},

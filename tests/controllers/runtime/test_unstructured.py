@@ -1,4 +1,4 @@
-"""Malformed values count as absent."""
+"""Malformed values in unstructured objects are read as absent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controllers.runtime.unstructured import copied, mapping, metadata, number, 
 
 
 @pytest.mark.parametrize("garbage", [None, 5, "x", [1], True])
-def test_a_value_that_is_no_mapping_is_empty(garbage: object) -> None:
+def test_a_value_other_than_a_mapping_is_read_as_empty(garbage: object) -> None:
     assert mapping(garbage) == {}
     assert texts(garbage) == {}
     assert metadata({"metadata": garbage}) == {}
@@ -22,7 +22,7 @@ def test_values_of_the_expected_type_are_returned() -> None:
     assert (number(5), number(True), number("5"), number(None, 7)) == (5, 0, 0, 7)
 
 
-def test_a_copy_is_equal_and_another() -> None:
+def test_a_copy_is_equal_and_independent() -> None:
     value = {"a": [{"b": None}, 1, 2.5, "x", True]}
     copy = copied(value)
     assert copy == value

@@ -1,4 +1,4 @@
-"""Writes behind the leader's gate, and Events."""
+"""Writes that require leadership, and Events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def api(client: Client) -> WriteClient:
     return WriteClient(client, lambda: 10.0)
 
 
-async def test_create_change_and_delete(api: WriteClient) -> None:
+async def test_objects_are_created_changed_and_deleted(api: WriteClient) -> None:
     made = await api.create(CONFIG_MAPS, OBJECT)
     with pytest.raises(StatusError) as taken:
         await api.create(CONFIG_MAPS, OBJECT)
@@ -58,11 +58,11 @@ async def test_create_change_and_delete(api: WriteClient) -> None:
         await api.merge_patch(CONFIG_MAPS, "default", "a", stale)
     assert conflict.value.code == 409
     await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
-    # Gone is gone, whoever did it.
+    # Deleting an absent object succeeds.
     await api.delete(CONFIG_MAPS, "default", "a", made["metadata"]["uid"])
 
 
-async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sent(
+async def test_a_lease_lost_while_connecting_prevents_the_write(
     cloud: ScriptableCloud,
 ) -> None:
     left = iter([5.0, 0.0, 5.0, 5.0])
@@ -74,7 +74,7 @@ async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sen
         api = WriteClient(connect(session, "me"), gate)
         with pytest.raises(NotLeading):
             await api.create(CONFIG_MAPS, OBJECT)
-        # Nothing came of the first: the name is free.
+        # The first write was not sent: the name is free.
         made = await api.create(CONFIG_MAPS, OBJECT)
     assert made["data"] == {"x": "1"}
 
@@ -100,7 +100,7 @@ GRID = ObjectReference("superedge.io/v1", "ServiceGrid", "ns", "g", "uid")
 
 
 class Written(WriteClient):
-    """An API that keeps what is created, or fails."""
+    """An API that stores created objects, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.objects: list[dict[str, Any]] = []
@@ -130,13 +130,13 @@ async def test_an_event_has_its_object_reason_and_source() -> None:
     assert event["source"] == {"component": "manager"}
 
 
-async def test_objects_without_namespace_have_theirs_in_default() -> None:
+async def test_events_of_cluster_scoped_objects_are_in_namespace_default() -> None:
     api = Written()
     await EventRecorder(api, "manager").normal(NODE, "A", "b")
     assert (api.objects[0]["metadata"]["namespace"], api.objects[0]["type"]) == ("default", "Normal")
 
 
-async def test_each_line_of_a_message_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_each_line_of_a_message_is_logged_as_a_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "controllers.runtime.write_client"):
         await EventRecorder(Written(), "manager").warning(
             NODE, "InstallFailed", "no hub:\nport 10261 is taken"
@@ -161,13 +161,13 @@ async def test_an_equal_event_is_not_repeated() -> None:
     assert len(api.objects) == 4
 
 
-async def test_a_long_message_is_cut_and_memory_is_bounded() -> None:
+async def test_a_long_message_is_truncated_and_memory_is_bounded() -> None:
     api = Written()
     events = EventRecorder(api, "manager")
     await events.warning(NODE, "A", "x" * 300_000)
     assert len(api.objects[0]["message"]) == LONGEST_MESSAGE
     for number in range(REMEMBERED):
         await events.warning(NODE, "A", str(number))
-    # The oldest is forgotten by now, and may be said again.
+    # The oldest event was evicted, so it may be sent again.
     await events.warning(NODE, "A", "x" * 300_000)
     assert len(api.objects) == REMEMBERED + 2

@@ -1,1 +1,1 @@
-"""Helpers of the tests of `controllers/`: a scene, an oracle, a manager in its own process."""
+"""Helpers for the tests of `controllers/`: a scene, an oracle, a manager in its own process."""

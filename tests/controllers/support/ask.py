@@ -1,9 +1,7 @@
-"""Asks API servers as the manager does; runs in the manager's environment, where the package kubernetes is.
-
+"""Sends requests to API servers like the manager; runs in the manager's environment, which has the package kubernetes.
 Each line of standard input is a JSON object: `kubeconfig` (a path, null for the account of the process), `pod` (the
-folder of a service account) and `get` (a path). Each line of standard output answers one: `status` and `body`, or
-`error`.
-"""
+folder of a service account) and `get` (a path). Each line of standard output is its response: `status` and `body`, or
+`error`."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ from controllers.runtime.account import PodAccount
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 
-connection.REFRESH_INTERVAL = connection.REFUSED_INTERVAL = 0.0  # at each request
+connection.REFRESH_INTERVAL = connection.REFUSED_INTERVAL = 0.0  # for each request
 
 
 class Asker:
-    """Keeps the session of each account."""
+    """Store the session of each account."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack

@@ -1,4 +1,4 @@
-"""Steps of binding tests on the cluster, and conditions that they await: bindings, workloads, rollouts."""
+"""Steps of binding tests on the cluster, and awaited conditions: bindings, workloads, rollouts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BindingScene:
         version: str = "apps/v1",
         name: str = "",
     ) -> str:
-        """Make a binding and return its name. `patches` are as `workloads.patch` makes them."""
+        """Create a binding; return its name. `patches` are as `workloads.patch` returns them."""
         name = name or self.scene.name("binding")
         spec_of_subject: Json = {"apiVersion": version, "kind": kind, "name": subject}
         # A list that is None is left out.
@@ -62,13 +62,13 @@ class BindingScene:
         self.scene.admin.delete(f"{self.path}/{name}")
 
     def deployment(self, pool: str = "hangzhou", *, owner: str = "", name: str = "") -> str:
-        """A Deployment of a pool, as its owner (a YurtAppSet, which is never made) would make it."""
+        """Create a Deployment of a pool as its owner, a YurtAppSet that does not exist, would."""
         name = name or self.scene.name("web")
         self.scene.admin.post(self.deployments, self.workload(DEPLOYMENT, name, pool, owner))
         return name
 
     def collection(self, template: Json) -> str:
-        """The path of workloads of a template's kind."""
+        """Return the path of workloads of a template's kind."""
         return f"/apis/apps/v1/namespaces/{self.scene.namespace}/{template['kind'].lower()}s"
 
     def spec(self, name: str) -> Json:
@@ -76,11 +76,11 @@ class BindingScene:
         return found
 
     def edit(self, name: str, spec: Json) -> None:
-        """A strategic merge patch of a Deployment's spec, as kubectl sends it."""
+        """Send a strategic merge patch of a Deployment's spec, like kubectl."""
         self.scene.admin.patch(f"{self.deployments}/{name}", {"spec": spec}, STRATEGIC_PATCH)
 
     def sees(self, name: str, holds: Callable[[Json], bool]) -> Json:
-        """A Deployment as soon as a condition on its first container and spec holds."""
+        """Return a Deployment as soon as a condition on its first container and spec holds."""
         return self.scene.sees(self.deployments, name, holds)
 
     def sees_condition(self, name: str, kind: str, status: str, reason: str) -> str:
@@ -95,7 +95,7 @@ class BindingScene:
         return str(condition(self.scene.sees(self.path, name, holds), kind)["message"])
 
     def rollouts(self, name: str) -> int:
-        """The number of pod templates that a Deployment has had, by its ReplicaSets."""
+        """Return the number of pod templates that a Deployment has had, by its ReplicaSets."""
         sets = self.scene.admin.get(self.replica_sets)["items"]
         return sum(each["metadata"]["ownerReferences"][0]["name"] == name for each in sets)
 

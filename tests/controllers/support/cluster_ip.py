@@ -1,4 +1,4 @@
-"""A Service's cluster IP as kube-proxy implements it: connections go to the Pods in turn, except stopped ones."""
+"""A Service's cluster IP as kube-proxy implements it: connections alternate between the Pods, except stopped ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.relay import end, relay
 
 
 class ClusterIP:
-    """A context manager, in which the address answers. The cluster's Services have addresses of loopback."""
+    """A cluster IP as a context manager. The cluster's Services have loopback addresses."""
 
     def __init__(self, address: str, port: int, pods: list[int]) -> None:
         """`pods` are the ports on which the Pods serve."""
@@ -30,7 +30,7 @@ class ClusterIP:
         end(self._listener)
 
     def _dial(self) -> socket.socket:
-        """A connection to the next Pod that takes one; OSError if none does."""
+        """Connect to the next Pod that accepts; OSError if none does."""
         first = next(self._numbers) % len(self._pods)
         for port in (*self._pods[first:], *self._pods[:first]):
             try:

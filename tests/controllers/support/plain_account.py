@@ -8,7 +8,7 @@ from controllers.runtime.connection import SessionOptions
 
 
 class PlainAccount:
-    """A token at a server. `next_token` is what `refresh` finds; new connections are needed then."""
+    """A token at a server. `refresh` returns `next_token`; a changed token needs new connections."""
 
     def __init__(self, server: str, token: str = "") -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""A cluster that answers informers and takes patches in no time and without a network: for a virtual clock."""
+"""A cluster that answers informers and accepts patches at once and without a network, for a virtual clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PretendedCluster(AnsweringClient):
     def __init__(self, *, node_pools: bool = True) -> None:
         super().__init__()
         self.user = "system:serviceaccount:kube-system:edgehub-manager"
-        """The user in a SelfSubjectReview; "" where the cluster does not say."""
+        """The user in a SelfSubjectReview; "" if the cluster does not answer it."""
         self.patches: list[tuple[float, str]] = []
         self.applied: list[float] = []
         self._node_pools = node_pools
@@ -40,11 +40,11 @@ class PretendedCluster(AnsweringClient):
 
     @property
     def patched(self) -> list[str]:
-        """The names of the patched objects, sorted, each as often as it was."""
+        """Return the sorted names of the patched objects, one for each patch."""
         return sorted(path.rpartition("/")[2] for _, path in self.patches)
 
     def put(self, resource: ResourceType, obj: Json, watched: str = "") -> None:
-        """Make or replace an object. `watched` is the namespace whose objects are listed and watched, "" for all."""
+        """Create or replace an object. `watched` is the namespace whose objects are listed and watched, "" for all."""
         meta = obj["metadata"]
         collection, path = resource.path(watched), resource.path(meta.get("namespace", ""), meta["name"])
         known = path in self._objects.setdefault(collection, {})
@@ -92,7 +92,7 @@ class PretendedCluster(AnsweringClient):
         yield WatchStream("application/json", chunks())
 
     def _patch(self, path: str, patch: Json) -> Json:
-        """A merge patch of an object or its status, or a ConfigMap that is applied."""
+        """Apply a merge patch to an object or its status, or apply a ConfigMap."""
         if "data" in patch:
             self.applied.append(asyncio.get_running_loop().time())
             self._collections[path] = path.rpartition("/")[0]
@@ -118,11 +118,11 @@ class PretendedCluster(AnsweringClient):
 
 @asynccontextmanager
 async def working[C: Controller](cluster: PretendedCluster, make: Callable[[Context], C]) -> AsyncIterator[C]:
-    """A controller at work, its copies complete."""
+    """Run a controller; yield once its copies are complete."""
     api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
     controller = make(Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: ""))
     async with beside(*(each.run() for each in informers)):
-        # Of the virtual clock, which runs on while nothing happens.
+        # Seconds of the virtual clock, which advances while all tasks wait.
         async with asyncio.timeout(60):
             await controller.wait_for_sync()
         async with beside(controller.run()):

@@ -1,4 +1,4 @@
-"""A manager in its own process, as `scripts/manager` starts it, and what tests ask it."""
+"""A manager in its own process, as `scripts/manager` starts it, and its state for tests."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PROGRAM = Path(__file__).parents[3] / "scripts" / "manager"
 
 @cache
 def program() -> str:
-    """`scripts/manager`; the first call may install what it needs."""
+    """Return `scripts/manager`; the first call may install what it needs."""
     subprocess.run([PROGRAM, "--version"], check=True, capture_output=True)
     return str(PROGRAM)
 
 
 @cache
 def interpreter() -> str:
-    """The Python that runs it."""
+    """Return the Python interpreter that runs it."""
     shown = '. scripts/environment && environment manager && echo "$python"'
     done = subprocess.run(
         ["bash", "-c", shown], cwd=PROGRAM.parents[1], check=True, capture_output=True, text=True
@@ -37,7 +37,7 @@ def interpreter() -> str:
 
 
 class ManagerProcess:
-    """A manager process; a context manager, in which it is ready."""
+    """A manager process; a context manager that yields once it is ready."""
 
     def __init__(self, folder: Path, kubeconfig: Path, *flags: str, name: str = "manager") -> None:
         self.name = name
@@ -54,7 +54,7 @@ class ManagerProcess:
         try:
             self.wait_until(lambda: self.status("/readyz") == 200, "ready")
         except BaseException:
-            self.__exit__()  # nothing else ends it
+            self.__exit__()  # only the test ends the process
             raise
         return self
 
@@ -63,7 +63,7 @@ class ManagerProcess:
             self.process.stop()
 
     def status(self, path: str) -> int:
-        """The status of a GET on the admin port; 0 without a listener."""
+        """Return the status of a GET on the admin port; 0 without a listener."""
         try:
             return self._http.request("GET", f"http://{LOOPBACK}:{self._port}{path}").status
         except urllib3.exceptions.HTTPError:
@@ -75,13 +75,13 @@ class ManagerProcess:
         return next((each for each in hubs if each["node"] == node), {})
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that carry these labels; 0 when there is none."""
+        """Return the sum of a metric's samples with these labels; 0 if there is none."""
         page = self._http.request("GET", f"http://{LOOPBACK}:{self._port}/metrics").data.decode()
         return sum_of_samples(page, name, **labels)
 
     @property
     def identity(self) -> str:
-        """The manager's name in the Lease and in writes; waits until it leads for the first time."""
+        """Return the manager's name in the Lease and in writes; wait until it leads for the first time."""
         line = self.process.wait_for_line(r" leads$", START_TIMEOUT)
         return line.removesuffix(" leads").rpartition(" ")[2]
 
@@ -92,7 +92,7 @@ class ManagerProcess:
         self.wait_until(self.leads, "leading")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Ask until a condition, a function of nothing, holds."""
+        """Poll until a condition, a function without arguments, holds."""
         self.process.wait_until(condition, f"become {what}", START_TIMEOUT)
 
     def _start(self) -> Process:

@@ -1,4 +1,4 @@
-"""Certificate requests as a hub makes them, and as an attacker does."""
+"""Certificate requests as made by a hub, and by an attacker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pem_of(
     unit: str = "",
     extra: Sequence[x509.GeneralName] = (),
 ) -> bytes:
-    """A request in PEM with a new key, for these DNS names and IP addresses."""
+    """Return a request in PEM with a new key, for these DNS names and IP addresses."""
     attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organisations]
     attributes += [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
     attributes += [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit)] if unit else []
@@ -43,10 +43,8 @@ def pem_of(
 
 
 def misread_by_the_signer(common_name: str, shown: str, signed: str) -> bytes:
-    """A request in PEM with two extension requests: `shown` in Microsoft's attribute, `signed` in the standard one.
-
-    cryptography reads the first attribute of either type; Go, and so the signer, reads only the standard one.
-    """
+    """Return a request in PEM with two extension requests: `shown` in Microsoft's attribute, `signed` in the standard
+    one. cryptography reads the first attribute of either type; Go, and so the signer, reads only the standard one."""
     key = ec.generate_private_key(ec.SECP256R1())
     bare = x509.CertificateSigningRequestBuilder().subject_name(
         x509.Name(
@@ -70,7 +68,7 @@ def misread_by_the_signer(common_name: str, shown: str, signed: str) -> bytes:
 
 
 def named_in_an_unknown_type(common_name: str) -> bytes:
-    """A request in PEM whose common name is an ObjectDescriptor, which Go reads and cryptography does not know."""
+    """Return a request in PEM whose common name is an ObjectDescriptor, which Go reads and cryptography does not."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     plain = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
@@ -95,7 +93,7 @@ def _der(tag: int, *parts: bytes) -> bytes:
 def request(
     name: str, pem: bytes, *, usages: Sequence[str] = USAGES, annotations: dict[str, str] | None = None
 ) -> Json:
-    """A CertificateSigningRequest, by default of a hub."""
+    """Return a CertificateSigningRequest, by default of a hub."""
     return {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",

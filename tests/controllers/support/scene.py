@@ -1,4 +1,4 @@
-"""Steps of controller tests on the cluster, and conditions that they await: pools, nodes, services, grids."""
+"""Steps of controller tests on the cluster, and awaited conditions: pools, nodes, services, grids."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ TOPOLOGY = "openyurt.io/topologyKeys"
 TRIGGER = "openyurt.io/updateTrigger"
 POOL_TOPOLOGY = "openyurt.io/nodepool"
 PATIENCE = 60.0
-"""Seconds for an effect, milliseconds on idle cores; long, because a wait that is long enough costs nothing."""
+"""Seconds to wait for an effect that takes milliseconds on idle cores."""
 ACCOUNT = "system:serviceaccount:kube-system:edgehub-manager"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 TEMPLATE = {"selector": {"appGrid": "echo"}, "ports": [{"protocol": "TCP", "port": 80, "targetPort": 8080}]}
-"""The template of the grids, SuperEdge's example."""
+"""The template of the grids, from SuperEdge's example."""
 
 _numbers = itertools.count(1)
 
 
 class Scene:
-    """Every object it makes has a new name, so that tests can share one cluster."""
+    """Steps and conditions of a test. Every object has a new name, so that tests can share one cluster."""
 
     patience = PATIENCE
     interval = 0.02
-    """Seconds between two looks at a condition."""
+    """Seconds between two polls of a condition."""
 
     def __init__(self, cloud: RealCloud, managers: Sequence[ManagerProcess]) -> None:
         self.cloud = cloud
@@ -48,10 +48,10 @@ class Scene:
         self.namespace = self.name("scene")
         self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
         accounts = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
-        self.admin.post(accounts, {"metadata": {"name": "default"}})  # which every pod needs
+        self.admin.post(accounts, {"metadata": {"name": "default"}})  # every pod needs this service account
 
     def name(self, kind: str) -> str:
-        """A new name; later ones sort after earlier ones, as lists in a status do."""
+        """Return a new name; later names sort after earlier ones, like lists in a status."""
         return f"{kind}-{next(_numbers):06}"
 
     @property
@@ -79,7 +79,7 @@ class Scene:
         return name
 
     def node(self, pool: str = "", *, ready: bool = True, address: str = "10.0.0.1", **labels: str) -> str:
-        """A node whose hub can lead."""
+        """Create a node whose hub can lead."""
         name = self.name("node")
         given = {POOL_LABEL: pool, **labels} if pool else labels
         metadata = {"name": name, "labels": given, "annotations": {PEER: "10269"}}
@@ -95,7 +95,7 @@ class Scene:
         self.admin.patch(f"{NODES}/{name}/status", {"status": status})
 
     def may(self, user: str, verb: str, group: str, resource: str, namespace: str = "") -> bool:
-        """Whether a user may do this in a namespace, or in every one."""
+        """Return True if a user may do this in a namespace, or in every one."""
         attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
         review = {"spec": {"user": user, "resourceAttributes": attributes}}
         answer = self.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
@@ -126,14 +126,14 @@ class Scene:
         return name
 
     def backends(self, service: str, *nodes: str) -> str:
-        """Endpoints and a slice of a Service, with an endpoint on each node; the name of the slice."""
+        """Create Endpoints and a slice of a Service, with an endpoint on each node; return the name of the slice."""
         addresses = [{"ip": f"10.1.0.{n + 1}", "nodeName": node} for n, node in enumerate(nodes)]
         subsets = [{"addresses": addresses, "ports": [{"port": 80}]}] if nodes else []
         self.admin.post(self.endpoints, {"metadata": {"name": service}, "subsets": subsets})
         return self.slice(service, *nodes)
 
     def seen_nodes(self, reader: RestClient, name: str) -> list[str]:
-        """The nodes of a slice's endpoints in the hub's own view, as a reflector lists it, at version 0."""
+        """Return the nodes of a slice's endpoints in the hub's own view, from a list at version 0."""
         slices = reader.get(self.slices, resourceVersion="0")["items"]
         [mine] = [each for each in slices if each["metadata"]["name"] == name]
         return [each["nodeName"] for each in mine.get("endpoints") or []]
@@ -155,11 +155,8 @@ class Scene:
         return name
 
     def barrier(self) -> None:
-        """Returns when the manager has seen all that was done before, and has written the triggers that follow.
-
-        A chain through every controller that could be late: a service that changes, a pool that gets a node; each
-        comes by a watch of its own, and so has an effect of its own to wait for.
-        """
+        """Return when the manager has handled all earlier changes, and has written the resulting triggers. It changes a
+        service and adds a node to a pool, and waits for the effect of each, as each arrives by its own watch."""
         pool, node = self.pool(), self.node()
         changed, pooled = self.service(), self.service(POOL_TOPOLOGY)
         slices = [self.backends(each, node) for each in (changed, pooled)]
@@ -169,7 +166,7 @@ class Scene:
                 self.trigger(self.endpoints, each) for each in (changed, pooled)
             )
 
-        # What the manager has not seen yet when the cause comes is not touched: then the cause comes again.
+        # If the manager had not read these objects yet, it writes no trigger; then repeat the change.
         for tick in itertools.count():
             annotations = {TOPOLOGY: f"barrier-{tick}"}
             self.admin.patch(f"{self.services}/{changed}", {"metadata": {"annotations": annotations}})
@@ -179,7 +176,7 @@ class Scene:
             if self._comes_true(touched, 1.0):
                 break
             assert tick < PATIENCE, "the manager does not follow"
-        # Triggers asked for before these are in the queue by now; several are written at a time.
+        # Earlier triggers are queued by now; several are written at a time.
         self.until(lambda: not any(self._triggering(each) for each in self._managers if each.leads()))
 
     def _triggering(self, manager: ManagerProcess) -> bool:
@@ -195,7 +192,7 @@ class Scene:
         return str(obj["metadata"].get("annotations", {}).get(TRIGGER, ""))
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Poll until a condition holds that no watch can show."""
+        """Poll until a condition holds that no watch can report."""
         assert self._comes_true(condition, self.patience), "it did not come true"
 
     def _comes_true(self, condition: Callable[[], bool], patience: float) -> bool:
@@ -207,12 +204,12 @@ class Scene:
         return True
 
     def trigger(self, collection: str, name: str) -> str:
-        """The trigger annotation of an object now, "" without one."""
+        """Return the current trigger annotation of an object, "" without one."""
         annotations = self.admin.get(f"{collection}/{name}")["metadata"].get("annotations", {})
         return str(annotations.get(TRIGGER, ""))
 
     def sees(self, collection: str, name: str, condition: Callable[[Json], bool]) -> Json:
-        """The object as soon as the condition holds, with garbage seen as a condition that does not."""
+        """Return the object as soon as the condition holds; an error in the condition counts as false."""
         return self.admin.wait_for(collection, name, lambda obj: _holds(condition, obj), timeout=PATIENCE)
 
     def waits_for_end(self, collection: str, name: str, patience: float = PATIENCE) -> None:
@@ -229,14 +226,14 @@ class Scene:
         return True
 
     def events(self, name: str, namespace: str = "default") -> list[str]:
-        """The reasons of the events about an object."""
+        """Return the reasons of the events about an object."""
         events = self.admin.get(
             f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}"
         )
         return [event["reason"] for event in events["items"]]
 
     def writes(self, since: int) -> list[AuditEvent]:
-        """The managers' writes since a mark of the audit log, without their Leases."""
+        """Return the managers' writes since a mark of the audit log, without those of their Leases."""
         return [
             event
             for event in self.cloud.audit(since)
@@ -248,7 +245,7 @@ class Scene:
 
 
 def has_nodes(wanted: list[str]) -> Callable[[Json], bool]:
-    """A condition for `Scene.sees` of a pool."""
+    """Return a condition for `Scene.sees` of a pool."""
     return lambda pool: bool(pool["status"]["nodes"] == wanted)
 
 
@@ -260,7 +257,7 @@ def _holds(condition: Callable[[Json], bool], obj: Json) -> bool:
 
 
 def condition(obj: Json, kind: str) -> Json:
-    """One of an object's conditions; KeyError if it is missing."""
+    """Return one of an object's conditions; KeyError if it is missing."""
     found: Json = {each["type"]: each for each in obj["status"]["conditions"]}[kind]
     return found
 

@@ -21,26 +21,26 @@ SERVICE = "/api/v1/namespaces/kube-system/services/edgehub-manager"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 SECRET = f"{SECRETS}/edgehub-manager-webhook"
 HOST = "edgehub-manager.kube-system.svc"
-"""The name for which the webhook has its certificate: the API server calls it by its Service."""
+"""The host name in the webhook's certificate: the API server calls it through its Service."""
 ONLY = "--controllers=configbindingwebhook"
-"""Then nothing but the webhook injects."""
+"""Flags with which only the webhook injects."""
 
 
 @dataclass(frozen=True)
 class WebhookService:
-    """The Service by which the API server calls the webhook, and the ports on which its two Pods may serve."""
+    """The Service through which the API server calls the webhook, and the ports of its two possible Pods."""
 
     address: ClusterIP
     pods: tuple[int, int]
 
     @property
     def url(self) -> str:
-        """The URL of the first Pod for workloads."""
+        """Return the URL of the first Pod for workloads."""
         return f"https://{LOOPBACK}:{self.pods[0]}/mutate-workload"
 
     @property
     def pod(self) -> tuple[str, str]:
-        """The flags of a manager that is the first Pod."""
+        """Return the flags of a manager that is the first Pod."""
         return "--webhook-port", str(self.pods[0])
 
     @property
@@ -63,7 +63,7 @@ def wait_until_called(bindings: BindingScene) -> None:
 
 
 def bound(bindings: BindingScene) -> str:
-    """The name of Deployments that have the image app:2 by a binding, which the webhook knows."""
+    """Return the name of Deployments that get the image app:2 from a binding known to the webhook."""
     name = bindings.scene.name("web")
     bindings.bind(name, items=[image("app:2")])
     bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
@@ -71,12 +71,12 @@ def bound(bindings: BindingScene) -> str:
 
 
 def create(bindings: BindingScene, subject: str, pool: str = "hangzhou") -> Json:
-    """A Deployment as the API server answers its creation."""
+    """Return a Deployment as the API server returns it at its creation."""
     return bindings.scene.admin.post(bindings.deployments, bindings.workload(DEPLOYMENT, subject, pool, ""))
 
 
 def dry_run_template(bindings: BindingScene, name: str) -> Json:
-    """The pod spec of a Deployment as the API server would store it."""
+    """Return the pod spec of a Deployment as the API server would store it."""
     body = bindings.workload(DEPLOYMENT, name, "hangzhou", "")
     answer = bindings.scene.admin.request("POST", bindings.deployments, query={"dryRun": "All"}, body=body)
     template: Json = answer.json()["spec"]["template"]["spec"]
@@ -84,12 +84,12 @@ def dry_run_template(bindings: BindingScene, name: str) -> Json:
 
 
 def dry_run(bindings: BindingScene, name: str) -> str:
-    """The image of a Deployment as the API server would store it."""
+    """Return the image of a Deployment as the API server would store it."""
     return str(dry_run_template(bindings, name)["containers"][0]["image"])
 
 
 def client(scene: Scene, certificate: tuple[Path, Path] | None = None) -> urllib3.PoolManager:
-    """Trusts the webhook's CA, and shows a certificate, which comes with its key."""
+    """Return a client that trusts the webhook's CA, and presents a certificate given with its key."""
     bundle = b64decode(scene.admin.get(SECRET)["data"]["ca.crt"]).decode()
     context = ssl.create_default_context(cadata=bundle)
     if certificate is not None:

@@ -95,7 +95,7 @@ def secret(target: str, volume: str = "keys", container: str = "app") -> Json:
 
 
 def patch(operation: str, path: str, value: Any = None) -> Json:
-    """A patch for `render`. `path` is below the pod template's spec; None means no value."""
+    """Return a patch for `render`. `path` is below the pod template's spec; None means no value."""
     fields = {"operation": operation, "path": f"/spec/template/spec{path}"}
     return {"patch": fields if value is None else {**fields, "value": value}}
 
@@ -103,7 +103,7 @@ def patch(operation: str, path: str, value: Any = None) -> Json:
 def rendered(
     workload: Json, given: list[BindingItem], target: Target = POOL, record: Record | None = None
 ) -> Rendering:
-    """The rendering by the workload's own record, as the controller makes it."""
+    """Render the workload with its own record, like the controller."""
     return render(workload, read_record(workload) if record is None else record, given, target)
 
 

@@ -1,4 +1,4 @@
-"""Endpoints and slices of both versions, as they are read and kept."""
+"""Endpoints and slices of both versions, as they are parsed and stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stored(kind: WatchedResource[Backends], obj: Json) -> tuple[Backends, Json]:
     return kind.read(trimmed), trimmed
 
 
-def test_endpoints_count_addresses_that_are_not_ready() -> None:
+def test_unready_addresses_of_endpoints_are_included() -> None:
     subset = {"addresses": [{"nodeName": "a"}, {"ip": "10.0.0.1"}], "notReadyAddresses": [{"nodeName": "b"}]}
     obj = {"metadata": {"namespace": "ns", "name": "web"}, "subsets": [subset]}
     kind = endpoints_resource(TRIGGER)
@@ -30,7 +30,7 @@ def test_endpoints_count_addresses_that_are_not_ready() -> None:
 
 
 @pytest.mark.parametrize("part", [None, "x", [], [None], {}])
-def test_garbage_names_no_node(part: Any) -> None:
+def test_malformed_endpoints_name_no_node(part: Any) -> None:
     meta: Json = {
         "namespace": "ns",
         "name": "web-1",

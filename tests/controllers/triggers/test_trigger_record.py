@@ -1,4 +1,4 @@
-"""Records of triggers, and differences from them."""
+"""Records of triggers, and the differences between a record and the cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEEN = st.builds(
 
 @settings(max_examples=40)
 @given(SEEN)
-def test_a_record_keeps_all(seen: Seen) -> None:
+def test_a_record_survives_encoding_and_decoding(seen: Seen) -> None:
     assert read_record(record("ns", "a", pack(seen))) == seen
     assert differences(seen, seen) == (set(), set())
 
@@ -44,12 +44,12 @@ def test_a_record_keeps_all(seen: Seen) -> None:
     ["", "é", "garbage", "Z2FyYmFnZQ==", base64.b64encode(zlib.compress(b" " * (MAX_UNPACKED + 1))).decode()],
     ids=["empty", "not ASCII", "no base64", "not packed", "too large"],
 )
-def test_garbage_is_no_record(packed: str) -> None:
+def test_a_malformed_record_is_ignored(packed: str) -> None:
     assert unpack(packed) is None
     assert read_record({}) is None
 
 
-def test_many_services_fit() -> None:
+def test_a_record_of_many_services_fits_into_an_annotation() -> None:
     topologies: dict[Key, str | None] = {
         (f"namespace-{n % 100}", f"service-{n}"): "openyurt.io/nodepool" for n in range(50_000)
     }
@@ -58,7 +58,7 @@ def test_many_services_fit() -> None:
 
 
 def test_long_topologies_are_distinguished_by_a_digest_and_fit() -> None:
-    """The API server takes annotations of 256 KiB, and random text packs badly."""
+    """The API server accepts annotations of 256 KiB, and random text compresses badly."""
     random = Random(23)
     topologies: dict[Key, str | None] = {
         ("ns", f"s{n}"): f"{random.randbytes(120_000).hex()}" for n in range(9)
@@ -71,5 +71,5 @@ def test_long_topologies_are_distinguished_by_a_digest_and_fit() -> None:
 
 
 @pytest.mark.parametrize("topology", [None, "", "openyurt.io/nodepool", "x" * LONGEST_TOPOLOGY])
-def test_a_short_topology_stays_as_it_is(topology: str | None) -> None:
+def test_a_short_topology_is_recorded_unmodified(topology: str | None) -> None:
     assert digested(topology) == topology

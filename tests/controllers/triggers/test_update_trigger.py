@@ -1,4 +1,4 @@
-"""The trigger controllers: how writes are spread, and on a real API server which slices are touched."""
+"""The trigger controllers: how writes are spread, and the slices that get a trigger, on a real API server."""
 
 from __future__ import annotations
 
@@ -36,10 +36,8 @@ TOPOLOGIES = [*POOL_TOPOLOGIES, "kubernetes.io/hostname", "garbage", None]
 
 
 class World:
-    """Some pools, nodes and services as the test made them: what the oracle knows.
-
-    The first slice of each service has the endpoints of its Endpoints.
-    """
+    """The oracle's state: pools, nodes and services as the test made them. The first slice of each service has the
+    endpoints of its Endpoints."""
 
     def __init__(self, scene: Scene, chance: random.Random) -> None:
         self._scene, self._chance = scene, chance
@@ -56,7 +54,7 @@ class World:
                 self.slices[make(service, *nodes)] = (service, nodes)
 
     def change(self) -> set[str]:
-        """Make a change; return the slices that it concerns by OpenYurt's rules."""
+        """Make a change; return the slices that it affects by OpenYurt's rules."""
         return self._retopologise() if self._chance.random() < 0.4 else self._move()
 
     def _retopologise(self) -> set[str]:
@@ -105,12 +103,12 @@ def endpoint_slice(name: str, service: str, *nodes: str) -> Json:
 
 
 def pool(name: str, *nodes: str) -> Json:
-    """Counted; `uncounted` has no status."""
+    """Return a pool with counted nodes; `uncounted` has no status."""
     return {"metadata": {"name": name}, "status": {"nodes": list(nodes)}}
 
 
 def fallen(name: str, *nodes: str) -> Json:
-    """The same, of which no node is ready and so none leads."""
+    """Return the same pool without ready nodes, and so without leaders."""
     status = {"nodes": list(nodes), "readyNodeNum": 0, "unreadyNodeNum": len(nodes), "leaderEndpoints": []}
     return {"metadata": {"name": name}, "status": status}
 
@@ -120,7 +118,7 @@ def uncounted(name: str) -> Json:
 
 
 def many() -> PretendedCluster:
-    """A Service with many slices."""
+    """Create a Service with many slices."""
     cluster = PretendedCluster()
     cluster.put(SERVICES.type, service("web", "a"))
     for number in range(MANY):
@@ -137,7 +135,7 @@ async def test_the_slices_of_one_event_are_spread_evenly() -> None:
     times = [at for at, _ in cluster.patches]
     assert len({path for _, path in cluster.patches}) == len(times) == MANY
     assert times[-1] - times[0] == pytest.approx((MANY - BURST) / RATE, abs=0.01)
-    # In no second more than the rate and, once, the burst.
+    # Within any second at most the rate, plus the burst once.
     assert all(times[n + int(RATE) + BURST] - times[n] >= 1 - 1e-6 for n in range(MANY - int(RATE) - BURST))
 
 
@@ -154,11 +152,13 @@ async def test_a_second_event_while_queued_costs_no_second_write() -> None:
         await asyncio.sleep(2 * MANY / RATE)
         assert not controller.busy()
     writes = Counter(path for _, path in cluster.patches)
-    # Those touched before the last event are touched again after it, the others only once.
+    # Slices written before the last event are written again after it, the others only once.
     first = {path for _, path in cluster.patches[:early]}
     twice = {path for path in writes if writes[path] == 2}
     assert first <= twice
-    assert len(twice - first) <= EndpointSlicesTriggerController.workers  # those under way as the event came
+    assert (
+        len(twice - first) <= EndpointSlicesTriggerController.workers
+    )  # writes in progress when the event arrived
     assert len(writes) == MANY
     assert max(writes.values()) == 2
 
@@ -187,7 +187,7 @@ async def test_a_second_event_while_queued_costs_no_second_write() -> None:
         "deleted",
     ],
 )
-async def test_a_changed_pool_touches_the_slices_of_its_topology(
+async def test_a_changed_pool_triggers_the_slices_of_its_topology(
     before: Json, after: Json | None, touched: set[str]
 ) -> None:
     cluster = PretendedCluster()
@@ -222,7 +222,7 @@ async def test_changes_made_without_a_manager_trigger_updates_at_its_start() -> 
     cluster.put(NODEPOOL_TYPE, pool("same", "y"))
     async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(3 * RECORD_INTERVAL)
-    # Of a first start nothing is known, and what stays the same is recorded once.
+    # At a first start there is no record; unchanged objects are recorded once.
     assert (len(cluster.applied), cluster.patches) == (1, [])
 
     cluster.put(SERVICES.type, service("annotated", "b"))
@@ -238,7 +238,7 @@ async def test_changes_made_without_a_manager_trigger_updates_at_its_start() -> 
 
 
 @pytest.mark.looptime
-async def test_triggers_that_were_queued_as_the_manager_ended_are_written_by_the_next() -> None:
+async def test_triggers_queued_when_the_manager_ended_are_written_by_the_next() -> None:
     cluster = many()
     async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(2 * RECORD_INTERVAL)
@@ -265,7 +265,7 @@ async def test_a_record_that_is_too_large_is_not_written(monkeypatch: pytest.Mon
 
 
 @pytest.mark.looptime
-async def test_without_node_pools_the_nodes_of_pools_are_those_of_buckets() -> None:
+async def test_without_node_pools_buckets_define_the_nodes_of_pools() -> None:
     def bucket(name: str, pool: str, *nodes: str) -> Json:
         meta = {"name": name, "labels": {"openyurt.io/pool-name": pool}}
         return {"metadata": meta, "nodes": [{"name": node} for node in nodes]}
@@ -291,7 +291,7 @@ async def test_without_node_pools_the_nodes_of_pools_are_those_of_buckets() -> N
 @pytest.mark.real
 @pytest.mark.usefixtures("manager")
 @pytest.mark.parametrize("seed", range(3))
-def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
+def test_exactly_the_affected_slices_are_triggered(scene: Scene, seed: int) -> None:
     def newer_than(stamp: str) -> Callable[[Json], bool]:
         return lambda obj: scene.stamp(obj) > stamp
 
@@ -300,7 +300,7 @@ def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
     of_service = {service: name for name, (service, _) in reversed(world.slices.items())}
 
     def stamps_now() -> tuple[dict[str, str], dict[str, str]]:
-        """The stamps of the slices, and of the Endpoints by the slice that has their endpoints."""
+        """Return the trigger values of the slices, and of the Endpoints by the slice that has their endpoints."""
         slices = {name: scene.trigger(scene.slices, name) for name in world.slices}
         return slices, {name: scene.trigger(scene.endpoints, each) for each, name in of_service.items()}
 
@@ -331,11 +331,13 @@ def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
         (Service("n", "s", topology="x"), None, False),
     ],
 )
-def test_a_topology_changed(old: Service | None, new: Service | None, changed: bool) -> None:
+def test_a_change_of_the_topology_is_recognized(
+    old: Service | None, new: Service | None, changed: bool
+) -> None:
     assert topology_changed(old, new) is changed
 
 
-def test_a_value_is_a_time_to_the_microsecond() -> None:
+def test_a_trigger_value_is_a_time_in_microseconds() -> None:
     moment = datetime(2026, 11, 21, 10, 0, 0, 42, tzinfo=UTC)
     assert trigger_value(moment) == "2026-11-21T10:00:00.000042Z"
     assert triggered_at(trigger_value(moment)) == moment.timestamp()
@@ -343,6 +345,6 @@ def test_a_value_is_a_time_to_the_microsecond() -> None:
 
 
 @pytest.mark.parametrize(("age", "met"), [(20.0, False), (5.0, True), (-5.0, True), (-1e9, False)])
-def test_a_demand_is_met_by_a_later_touch(age: float, met: bool) -> None:
+def test_a_pending_trigger_is_satisfied_by_a_later_write(age: float, met: bool) -> None:
     now = time.time()
     assert is_met(now - 10, now - age) is met

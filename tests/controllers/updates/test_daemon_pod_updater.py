@@ -1,4 +1,4 @@
-"""Updates of a DaemonSet on three nodes, before the real API server and the real DaemonSet and Job controllers."""
+"""Updates of a DaemonSet on three nodes, with the real API server and the real DaemonSet and Job controllers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.hub.support.process import Hub
 from tests.support.worker import Worker
 
 INTERVAL = 0.05
-"""Seconds between two looks of the kubelets."""
+"""Seconds between two polls of the kubelets."""
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T12:00:00Z"}
 
 type Outcome = Callable[[Json], Json]
@@ -35,7 +35,7 @@ def succeeded(_pod: Json) -> Json:
 
 
 def cannot_start(pod: Json) -> Json:
-    """The images are there, and none of them has the program."""
+    """Report images that exist but lack the program."""
     ended = {"terminated": {"exitCode": 128, "reason": "StartError"}}
     return {
         "phase": "Failed",
@@ -49,7 +49,7 @@ def cannot_pull(pod: Json) -> Json:
 
 
 class EdgeNodes(Worker, Scene):
-    """Three nodes; a context manager."""
+    """Three nodes with simulated kubelets; a context manager."""
 
     def __init__(self, cloud: RealCloud, manager: ManagerProcess) -> None:
         super().__init__(cloud, [manager])
@@ -98,20 +98,20 @@ class EdgeNodes(Worker, Scene):
         )
 
     def pods_of(self, name: str) -> dict[str, Json]:
-        """The pods by node."""
+        """Return the pods by node."""
         found = self.admin.get(self.pods, labelSelector=f"app={name}")["items"]
         return {each["spec"].get("nodeName", ""): each for each in found}
 
     def images_of(self, name: str) -> dict[str, str]:
-        """The images by node."""
+        """Return the images by node."""
         return {node: pod["spec"]["containers"][0]["image"] for node, pod in self.pods_of(name).items()}
 
     def said(self, name: str, kind: str) -> dict[str, str]:
-        """The status of a condition of each pod, by node; "" where it has none."""
+        """Return the status of a condition of each pod, by node; "" if it has none."""
         return {node: status_of(pod, kind) for node, pod in self.pods_of(name).items()}
 
     def be_silent(self, node: str) -> None:
-        """The node is NotReady, and its kubelet does nothing."""
+        """Make the node NotReady, and stop its kubelet."""
         self._silent.add(node)
         self.set_node(node, ready=False)
 
@@ -139,7 +139,7 @@ class EdgeNodes(Worker, Scene):
                 self._report(client, path, {"phase": "Running", "conditions": [READY]})
 
     def _report(self, client: RestClient, path: str, status: Json) -> None:
-        """Report like kubelet, whose conditions leave those of others alone. The pod may be gone."""
+        """Report like kubelet, which preserves other conditions. The pod may be deleted already."""
         headers = {"Content-Type": "application/strategic-merge-patch+json"}
         client.request("PATCH", f"{path}/status", body={"status": status}, headers=headers)
 
@@ -199,7 +199,7 @@ def edge(cloud: RealCloud, updating_manager: ManagerProcess) -> Iterator[EdgeNod
 
 
 class NodeHub:
-    """The hub of a node, whose kubelet has asked it for its pods."""
+    """The hub of a node, from which kubelet has read its pods."""
 
     def __init__(self, edge: EdgeNodes, folder: Path, node: str, server: str) -> None:
         self.node = node
@@ -217,12 +217,12 @@ class NodeHub:
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def read_pods(self) -> None:
-        """kubelet lists its pods."""
+        """List the pods like kubelet."""
         with RestClient(self.hub.url, user_agent="kubelet/v1.36.3 (linux/amd64)") as kubelet:
             kubelet.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node}", resourceVersion="0")
 
 
-def test_a_pod_with_the_ota_strategy_is_replaced_when_its_node_asks(
+def test_a_pod_with_the_ota_strategy_is_replaced_on_its_nodes_request(
     edge: EdgeNodes, updating_manager: ManagerProcess, tmp_path: Path
 ) -> None:
     name = edge.daemon_set("agent:1", update_strategy="OTA")
@@ -262,9 +262,9 @@ def test_a_pod_with_the_ota_strategy_is_replaced_when_its_node_asks(
     }
 
 
-def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) -> None:
+def test_a_rolling_update_skips_a_node_that_is_not_ready(edge: EdgeNodes) -> None:
     def deletions_and_readiness(mark: int) -> list[str]:
-        """The manager's deletions, and the pods that became Ready, in their order."""
+        """Return the manager's deletions and the pods that became Ready, in order."""
         steps = []
         for event in edge.cloud.audit(mark):
             if event.stage != "ResponseComplete" or not event.uri.startswith(edge.pods) or event.code >= 300:
@@ -288,7 +288,7 @@ def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) 
     edge.until(lambda: edge.said(name, "PodNeedUpgrade") == dict.fromkeys(edge.nodes, "False"))
 
 
-def test_back_to_a_former_template(edge: EdgeNodes) -> None:
+def test_an_update_to_a_former_template_uses_its_revision(edge: EdgeNodes) -> None:
     name = edge.daemon_set("agent:1", update_strategy="AdvancedRollingUpdate", max_unavailable="100%")
 
     def has(image: str) -> None:
@@ -300,9 +300,9 @@ def test_back_to_a_former_template(edge: EdgeNodes) -> None:
     edge.until(lambda: edge.said(name, "PodNeedUpgrade") == dict.fromkeys(edge.nodes, "False"))
 
 
-def test_an_update_waits_for_its_images_where_they_were_asked_for(edge: EdgeNodes, tmp_path: Path) -> None:
+def test_an_update_waits_for_the_images_if_a_pull_was_requested(edge: EdgeNodes, tmp_path: Path) -> None:
     def jobs_of(image: str) -> list[str]:
-        """The nodes onto which Jobs pull an image."""
+        """Return the nodes onto which Jobs pull an image."""
         pods = [each["spec"]["template"]["spec"] for each in edge.admin.get(edge.jobs)["items"]]
         return [each["nodeName"] for each in pods if each["containers"][0]["image"] == image]
 
@@ -311,7 +311,7 @@ def test_an_update_waits_for_its_images_where_they_were_asked_for(edge: EdgeNode
     at = NodeHub(edge, tmp_path, node, edge.cloud.url)
 
     def pulled(image: str, outcome: Outcome) -> tuple[str, str, str]:
-        """The pod, and how the pull of the images of its new template ended."""
+        """Return the pod, and the result of pulling the images of its new template."""
         edge.outcome = outcome
         edge.update(name, image)
         pod = edge.pods_of(name)[node]["metadata"]["name"]
@@ -338,7 +338,7 @@ def test_invalid_update_annotations_are_reported(edge: EdgeNodes) -> None:
     assert set(edge.said(name, "PodNeedUpgrade").values()) == {""}
 
 
-def test_without_the_annotation_no_pod_needs_anything(edge: EdgeNodes) -> None:
+def test_pods_without_the_annotation_get_no_condition(edge: EdgeNodes) -> None:
     name = edge.daemon_set("agent:1", update_strategy="OTA")
     edge.update(name, "agent:2")
     edge.until(lambda: set(edge.said(name, "PodNeedUpgrade").values()) == {"True"})

@@ -1,4 +1,4 @@
-"""The Job that pulls images: its name, what it may do, and when it counts as a success."""
+"""The Job that pulls images: its name, its permissions, and when it counts as successful."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_images_of_a_requested_revision_are_pulled(pod: DaemonPod, revision: str
     assert asked_revision(pod) == revision
 
 
-def test_it_pulls_each_image_of_the_template_onto_the_node_of_the_pod() -> None:
+def test_the_job_pulls_each_image_of_the_template_onto_the_pods_node() -> None:
     daemon_set = DaemonSet(
         *("shop", "web", "set-1"), images=(("main", "web:2"), ("first", "init:1")), pull_secrets=("registry",)
     )
@@ -67,6 +67,6 @@ def test_it_pulls_each_image_of_the_template_onto_the_node_of_the_pod() -> None:
         ([], False),
     ],
 )
-def test_an_image_without_the_program_counts_once_it_is_there(statuses: list[Json], are_there: bool) -> None:
+def test_an_image_without_the_program_counts_as_pulled(statuses: list[Json], are_there: bool) -> None:
     spec = {"containers": [{"name": "pull-0"}, {"name": "pull-1"}]}
     assert has_all_images({"spec": spec, "status": {"containerStatuses": statuses}}) is are_there

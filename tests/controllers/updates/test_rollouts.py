@@ -1,4 +1,4 @@
-"""Which pods of a DaemonSet are outdated, which are replaced in a round, and what their conditions say."""
+"""The outdated pods of a DaemonSet, those replaced in a round, and their conditions."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def chosen(
     [("h1", True), ("h2", False), ("", True), ("h3", None)],
     ids=["older", "newest", "no label", "not known yet"],
 )
-def test_numbers_of_revisions_decide(revision: str, is_outdated: bool | None) -> None:
+def test_pods_of_lower_revision_numbers_are_outdated(revision: str, is_outdated: bool | None) -> None:
     daemon = pod("n1", revision).daemon
     assert daemon is not None
     assert rollout().is_outdated(daemon) is is_outdated
 
 
-def test_a_pod_of_a_template_that_is_not_known_here_yet_is_not_an_old_one() -> None:
-    """The pod's revision has arrived, but not yet the change of the DaemonSet."""
+def test_a_pod_of_an_unknown_newer_template_is_not_outdated() -> None:
+    """The pod's revision has arrived before the change of the DaemonSet."""
     old = Revision("shop", "web", "set-1", "h1", 1, "t1")
     behind = Rollout(replace(SET, template="t1"), old, {"h1": 1, "h2": 2})
     daemon = pod("n1", "h2").daemon
@@ -122,22 +122,22 @@ def test_a_rollout_chooses_the_pods_to_replace(
     assert chosen(rollout(**given), *pods) == expected, name
 
 
-def test_a_node_that_is_not_ready_is_passed_over_and_counts_for_nothing() -> None:
+def test_pods_of_unready_nodes_are_skipped_and_not_counted() -> None:
     pods = [pod("n1", ready=False), pod("n2"), pod("n3")]
     assert chosen(rollout(), *pods, ready=frozenset({"n2", "n3"})) == ["n2"]
     assert chosen(rollout(), *pods, ready=frozenset()) == []
 
 
-def test_a_deletion_that_the_watch_has_not_shown_counts_as_unavailable() -> None:
+def test_a_deletion_not_yet_observed_counts_as_unavailable() -> None:
     assert chosen(rollout(), pod("n1"), pod("n2"), pod("n3"), deleted=("uid-n1",)) == []
 
 
-def test_it_looks_again_when_a_pod_becomes_available() -> None:
+def test_the_rollout_is_reconciled_again_when_a_pod_becomes_available() -> None:
     found = to_replace(rollout(min_ready=30), [pod("n1", "h2"), pod("n2", "h2")], NODES, (), NOW)
     assert found == Replacements((), 20.0)
 
 
-def test_a_round_is_bounded() -> None:
+def test_the_number_of_pods_replaced_in_a_round_is_bounded() -> None:
     pods = [pod(f"n{number:03}") for number in range(MAX_AT_ONCE + 10)]
     ready = frozenset(each.node for each in pods)
     many = rollout(max_unavailable="100%", desired=len(pods))
@@ -148,7 +148,7 @@ def test_a_round_is_bounded() -> None:
     ("given", "nodes", "allowed"),
     [("1", 200, 1), ("10%", 200, 20), ("10%", 3, 1), ("34%", 3, 2), ("100%", 7, 7), ("5", 3, 5)],
 )
-def test_how_many_may_be_unavailable(given: str, nodes: int, allowed: int) -> None:
+def test_max_unavailable_is_a_number_or_a_percentage(given: str, nodes: int, allowed: int) -> None:
     assert max_unavailable(replace(SET, max_unavailable=given), nodes) == allowed
 
 
@@ -228,7 +228,7 @@ def daemon_set(strategy: str = "", unavailable: str = "", update: str = "OnDelet
         (daemon_set("Sometimes"), None, "10%", "neither OTA nor AdvancedRollingUpdate"),
     ],
 )
-def test_annotations_of_an_update_strategy_are_read(
+def test_annotations_of_an_update_strategy_are_parsed(
     found: DaemonSet, strategy: Strategy | None, unavailable: str, error: str
 ) -> None:
     assert (found.strategy, found.max_unavailable) == (strategy, unavailable)
@@ -236,7 +236,7 @@ def test_annotations_of_an_update_strategy_are_read(
     assert bool(error) == bool(found.error)
 
 
-def test_the_images_of_a_template() -> None:
+def test_the_images_of_a_template_include_init_containers() -> None:
     found = daemon_set("OTA")
     assert found.images == (("main", "web:2"), ("first", "init:1"))
     assert found.pull_secrets == ("registry",)
@@ -254,7 +254,7 @@ def revision(number: int, template: Json, kind: str = "DaemonSet") -> Revision:
     )
 
 
-def test_the_newest_revision_has_the_template_whoever_wrote_it() -> None:
+def test_the_revision_of_the_current_template_is_found() -> None:
     written = {"$patch": "replace", "metadata": {"labels": {"app": "web"}}, "spec": TEMPLATE["spec"]}
     former = {**written, "spec": {"containers": []}}
     current = newest(daemon_set("OTA"), [revision(1, written), revision(2, former)])
@@ -267,7 +267,7 @@ def test_the_newest_revision_has_the_template_whoever_wrote_it() -> None:
     assert revision(1, written, kind="StatefulSet").owner_uid == ""
 
 
-def test_the_facts_of_a_pod() -> None:
+def test_facts_of_a_pod_are_read() -> None:
     owner = {"kind": "DaemonSet", "name": "web", "uid": "set-1", "controller": True}
     need = {"type": "PodNeedUpgrade", "status": "True", "message": MESSAGE}
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": READY_SINCE}

@@ -1,1 +1,1 @@
-"""Helpers of the tests of deployment: pods without a kubelet, booted nodes, charts."""
+"""Helpers for tests of deployment: pods without a kubelet, booted nodes, charts."""

@@ -1,9 +1,7 @@
-"""Boots the systemd of this machine on a node of its own: `python -m tests.deploy.support.boot FOLDER SOURCE=PLACE…`.
-
-`unshare` has made namespaces for it, and PID 1 of them becomes systemd. The node's root is an overlay over this
-machine's, whose changes lie in memory and go away with the node; each SOURCE, a folder of this machine, is at PLACE of
-the node. Of this machine's units the node has the targets and the journal.
-"""
+"""Boots the machine's systemd as a separate node: `python -m tests.deploy.support.boot FOLDER SOURCE=PLACE…`. `unshare`
+has created the namespaces, and their PID 1 becomes systemd. The node's root is an overlay over the machine's, whose
+changes are in memory and vanish with the node; each SOURCE, a folder of the machine, is mounted at PLACE on the node.
+Of the machine's units the node has the targets and the journal."""
 
 from __future__ import annotations
 
@@ -15,15 +13,15 @@ from pathlib import Path
 
 SYSTEMD = "/lib/systemd/systemd"
 KEEP_UNITS = frozenset({"systemd-journald.socket", "systemd-journald.service", "sockets.target"})
-"""Units of this machine's targets that a target of the node still wants."""
+"""Units in the machine's targets that a target of the node still wants."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
-"""The addresses of the node and of an absent gateway, from a range for documentation (RFC 5737)."""
+"""The addresses of the node and of a nonexistent gateway, from a documentation range (RFC 5737)."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def main(folder: Path, shared: list[tuple[str, str]]) -> None:
-    """Lay the node out below a folder, enter it, and become systemd."""
+    """Prepare the node's files below a folder, enter it, and become systemd."""
     _run("mount", "--make-rprivate", "/")
     root = _overlay(folder)
     for name in ("run", "tmp", "dev"):
@@ -68,7 +66,7 @@ def _bind(source: Path, target: Path) -> None:
 
 
 def _connect() -> None:
-    """Give the node a network that leads nowhere: kubelet takes the address of the default route for the node's."""
+    """Give the node a network without any peer: kubelet uses the address of the default route as the node's."""
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "node0", "type", "veth", "peer", "name", "nowhere0")
     _run("ip", "address", "add", f"{ADDRESS}/24", "dev", "node0")
@@ -87,7 +85,7 @@ def _forget_units(root: Path) -> None:
             wanted.unlink()
     (own / "default.target").symlink_to("/lib/systemd/system/multi-user.target")
     (root / "etc/fstab").write_text("")
-    # Nobody answers for names, and kubelet would wait for its own.
+    # There is no DNS server, and kubelet would wait for its own name.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
     (root / "etc/resolv.conf").write_text("")
     (root / "etc/machine-id").write_text("0" * 31 + "1\n")

@@ -1,4 +1,4 @@
-"""A node of kubeadm's shape that the machine's own systemd runs, in namespaces of its own, with the hub's wheel."""
+"""A kubeadm-like node that runs the machine's systemd in separate namespaces, with the hub's wheel."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.polling import eventually
 from tests.support.relay import end, file_listener, relay
 
 PROXY = "/lib/systemd/systemd-socket-proxyd"
-"""Passes connections on: the node's loopback has the cloud at its port 6443."""
+"""A program that forwards connections: the cloud is at port 6443 of the node's loopback."""
 NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
 TOOLS = ("setpriv", "unshare", "nsenter", "pivot_root", "systemctl", "ip")
 HERE, PACKAGES, PROGRAMS = "/srv/test", "/srv/packages", "/srv/programs"
@@ -51,7 +51,7 @@ ip link add node0 type veth peer name nowhere0
 UNITS = {
     "cloud.socket": f"[Socket]\nListenStream={LOOPBACK}:6443\n",
     "cloud.service": f"[Service]\nExecStart={PROXY} {HERE}/cloud.socket\n",
-    # kubemark writes below /tmp, and has no container runtime of the host to ask for images.
+    # kubemark writes below /tmp, and there is no container runtime with images on the host.
     "kubelet.service": "[Service]\nPrivateTmp=yes\nExecStart={programs}/kubemark --morph=kubelet --name={node}"
     " --kubeconfig=/etc/kubernetes/kubelet.conf --use-host-image-service=false"
     " --kubelet-port=0 --kubelet-read-only-port=0\n",
@@ -59,7 +59,7 @@ UNITS = {
 
 
 def unified_cgroups() -> Path | None:
-    """The mount point of cgroup2."""
+    """Return the mount point of cgroup2."""
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount_point, kind, *_ = line.split()
         if kind == "cgroup2":
@@ -68,7 +68,7 @@ def unified_cgroups() -> Path | None:
 
 
 def why_not() -> str:
-    """Why systemd cannot run here; "" where nothing speaks against it."""
+    """Return why systemd cannot run here; "" if it can."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
     missing += [path for path in (SYSTEMD, PROXY) if not Path(path).exists()]
     if missing:
@@ -83,7 +83,7 @@ def why_not() -> str:
 
 
 class BootedNode:
-    """A context manager, in which the node's systemd runs. Everything of the node but `folder` lies in memory."""
+    """A node whose systemd runs while the context is open. All its changes except those in `folder` are in memory."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class BootedNode:
         self._boot: Process | None = None
         self._listener: socket.socket | None = None
         self.delay = 0.0
-        """Seconds that each piece waits on the link to the cloud."""
+        """Seconds by which the link to the cloud delays each chunk."""
 
     def __enter__(self) -> Self:
         if self._wheel is not None:
@@ -121,7 +121,7 @@ class BootedNode:
         shared = [f"{outside}={inside}" for outside, inside in targets.items()]
         boot = [sys.executable, "-m", "tests.deploy.support.boot", str(self.folder), *shared]
         into_cgroup = ["sh", "-c", f'echo $$ > {self._cgroup}/cgroup.procs; exec "$@"', "sh"]
-        # The node ends with whoever started it, also where that one is killed.
+        # The node ends with the process that started it, even if that is killed.
         apart = ["setpriv", "--pdeathsig=KILL", "unshare", *NAMESPACES, "--fork", "--kill-child=SIGKILL"]
         self._boot = Process("systemd", [*into_cgroup, *apart, *boot], self.folder, {"PYTHONPATH": str(ROOT)})
         try:
@@ -140,7 +140,7 @@ class BootedNode:
         self._remove_cgroups()
 
     def run(self, *command: str | Path, check: bool = True) -> str:
-        """Run a command on the node, and return its output; AssertionError with the complete output if it fails."""
+        """Run a command on the node; return its output; AssertionError with the complete output if it fails."""
         done = subprocess.run(
             [*self.enter, *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
@@ -149,7 +149,7 @@ class BootedNode:
 
     @property
     def enter(self) -> list[str]:
-        """The prefix of commands that run on the node."""
+        """Return the prefix of commands that run on the node."""
         return ["nsenter", f"--target={self._pid}", "--all", "--wd"]
 
     def until(self, check: Callable[[], object]) -> None:
@@ -160,7 +160,7 @@ class BootedNode:
             time.sleep(0.1)
 
     def metric(self, series: str) -> float:
-        """A value of the hub's metrics: of the line that begins so."""
+        """Return a value in the hub's metrics, from the line that starts with this name."""
         script = (
             "import urllib.request as it; print(it.urlopen('http://127.0.0.1:10267/metrics').read().decode())"
         )
@@ -184,7 +184,7 @@ class BootedNode:
 
     @property
     def _pid(self) -> int:
-        """The node's systemd, by the number that it has outside."""
+        """Return the PID of the node's systemd on the machine."""
         assert self._boot is not None
         children = Path(f"/proc/{self._boot.pid}/task/{self._boot.pid}/children").read_text().split()
         return int(children[0])
@@ -200,14 +200,14 @@ class BootedNode:
                 if self.run("systemctl", "is-system-running", check=False).strip() in {"running", "degraded"}:
                     return
             except IndexError:
-                pass  # unshare has not begun yet
+                pass  # unshare has not started yet
             assert self._boot is not None
             assert self._boot.running, self._boot.failure("did not start")
             assert time.monotonic() < deadline, self._boot.failure("did not come up")
             time.sleep(0.1)
 
     def _lay_out(self) -> None:
-        """The files that a node of kubeadm has, its kubelet, and the hub's program in an environment of its own."""
+        """Write the files of a kubeadm node, its kubelet, and the hub's program in a separate environment."""
         authority = self._cloud.authority
         self.rotate(1)
         kubelet = write_kubeconfig(self.folder / "kubelet.conf", SERVER, authority=authority.certificate)
@@ -223,7 +223,7 @@ class BootedNode:
         self._install_program()
 
     def rotate(self, number: int, lifetime: timedelta = timedelta(days=1)) -> None:
-        """Rotate the node's certificate like kubelet: a new file, and a link that leads to it."""
+        """Rotate the node's certificate like kubelet: write a new file, and point a link at it."""
         issued = self._cloud.authority.issue_node(self.node, lifetime)
         name = f"kubelet-client-{number}.pem"
         self.write(f"/var/lib/kubelet/pki/{name}", issued.certificate + issued.key)
@@ -250,7 +250,7 @@ class BootedNode:
     def _remove_cgroups(self) -> None:
         def removed() -> bool:
             for folder, _, _ in self._cgroup.walk(top_down=False):
-                with contextlib.suppress(OSError):  # what was killed ends in a moment
+                with contextlib.suppress(OSError):  # killed processes end shortly after
                     folder.rmdir()
             return not self._cgroup.exists()
 

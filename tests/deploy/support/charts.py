@@ -23,7 +23,7 @@ type Rendered = dict[tuple[str, str], dict[str, Any]]
 def template(
     helm: Path, values: Values, folder: Path, namespace: str = "kube-system", *flags: str
 ) -> Rendered:
-    """The output of `helm template` for values; subprocess.CalledProcessError where Helm refuses them."""
+    """Return the output of `helm template` for values; subprocess.CalledProcessError if Helm refuses them."""
     done = subprocess.run(
         [
             helm,
@@ -46,14 +46,14 @@ def template(
 
 
 def written(values: Values, folder: Path) -> Path:
-    """A file with values. JSON is YAML."""
+    """Write a file with values, as JSON, which is valid YAML."""
     file = folder / "values.json"
     file.write_text(json.dumps(values))
     return file
 
 
 class Release:
-    """The release `edgehub` in a namespace of a cluster. No command waits for pods: nothing runs them."""
+    """The release `edgehub` in a namespace of a cluster. No command waits for pods, as no kubelet runs them."""
 
     def __init__(self, helm: Path, cloud: RealCloud, namespace: str, folder: Path) -> None:
         self._helm = helm
@@ -80,7 +80,7 @@ class Release:
         kubeconfig = self._cloud.folder / "admin.kubeconfig"
         done = subprocess.run(
             [self._helm, *arguments, "--namespace", self._namespace, "--kubeconfig", kubeconfig],
-            # Helm keeps caches in its home, and takes settings from its variables.
+            # Helm has caches in HOME, and reads settings from its environment variables.
             env={"HOME": str(self._folder), "PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,

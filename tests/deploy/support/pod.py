@@ -1,4 +1,4 @@
-"""A pod without a kubelet: the container of a pod's spec, with its very command line and environment."""
+"""A pod without a kubelet: the container in a pod's spec, with its exact command line and environment."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from tests.deploy.support import sandbox
 from tests.support.relay import connect_file, end, file_listener, relay
 
 API = f"https://{sandbox.LOOPBACK}:{sandbox.API_PORT}"
-"""The API server's URL for a pod."""
+"""The API server's URL inside a pod."""
 START_TIMEOUT = 60.0
 """Seconds to readiness; 3 on idle cores."""
 
 
 class Pod:
-    """The first container of a pod's spec; a context manager, in which it runs. Its volumes are empty but for `files`.
-
-    `defaults` is the environment that the image brings. Without a `root`, the image's, the container sees the machine's
-    own files. Either is read-only, and the network is the container's own; the API server is on its loopback, at `API`.
-    """
+    """The first container in a pod's spec; a context manager in which it runs. Its volumes are empty except for
+    `files`. `defaults` is the environment of the image. Without a `root`, which is an image's, the container has the
+    machine's files. Either is read-only, and the network is the container's own; the API server is on its loopback, at
+    `API`."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Pod:
             "KUBERNETES_SERVICE_PORT": str(sandbox.API_PORT),
             **{each["name"]: each["value"] for each in container.get("env", [])},
         }
-        # Whoever a container runs as may write into an emptyDir; a folder of the node is root's.
+        # Any user of a container may write to an emptyDir; a folder of the node belongs to root.
         shared = {each["name"] for each in pod["spec"].get("volumes", []) if "emptyDir" in each}
         files = files or {}
         volumes = [
@@ -105,12 +104,12 @@ class Pod:
         )
 
     def wait_for_line(self, pattern: str) -> str:
-        """The first line of its log that the pattern is found in."""
+        """Return the first line of its log that matches the pattern."""
         assert self._process is not None
         return self._process.wait_for_line(pattern, START_TIMEOUT)
 
     def status(self, path: str) -> int:
-        """The status of a GET on the admin port; 0 without an answer."""
+        """Return the status of a GET on the admin port; 0 without a response."""
         connection = http.client.HTTPConnection(sandbox.LOOPBACK, timeout=10)
         try:
             connection.sock = connect_file(self._folder / "admin")
@@ -123,20 +122,21 @@ class Pod:
 
 
 def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
-    """A pod as the controller of a Deployment makes it."""
+    """Return a pod as the controller of a Deployment creates it."""
     template = deployment["spec"]["template"]
     return {"metadata": {"namespace": deployment["metadata"]["namespace"]}, "spec": template["spec"]}
 
 
 def admin_port(container: Mapping[str, Any]) -> int:
-    """The port that the liveness probe asks."""
+    """Return the port of the liveness probe."""
     port = container["livenessProbe"]["httpGet"]["port"]
     named = {each["name"]: each["containerPort"] for each in container.get("ports", [])}
     return int(named.get(port, port))
 
 
 def isolated() -> list[str]:
-    """The prefix of commands with private mounts and network; skips the test if the machine allows none."""
+    """Return the prefix of commands with private mounts and network; skip the test if the machine does not permit
+    them."""
     own = ["unshare", "--mount", "--net"]
     if os.geteuid() != 0:
         own += ["--user", "--map-root-user"]

@@ -1,11 +1,8 @@
-"""`python -m tests.deploy.support.sandbox SPEC`: what kubelet and the container runtime do for a container.
-
-It runs in mount and network namespaces of its own, made by `unshare`. SPEC is a file of JSON: `command`,
-`environment`, `root` (an image's, or "" for the machine's own), `user` (a number), `account` (a folder with the service
-account's files), `files` (pairs of a file and its path), `volumes` (paths of empty folders, with their modes),
-`admin_port`, and `sockets` (a folder with `api`, which leads to the API server, and room for `admin`, which leads to
-the admin port).
-"""
+"""`python -m tests.deploy.support.sandbox SPEC`: sets up a container like kubelet and the container runtime. It runs in
+its own mount and network namespaces, created by `unshare`. SPEC is a JSON file: `command`, `environment`, `root` (an
+image's, or "" for the machine's own), `user` (a number), `account` (a folder with the service account's files), `files`
+(pairs of a file and its path), `volumes` (paths of empty folders, with their modes), `admin_port`, and `sockets` (a
+folder with `api`, a socket to the API server, in which `admin`, a socket to the admin port, is created)."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def main(spec: Path) -> int:
-    """Run the container until it ends; its exit status."""
+    """Run the container until it ends; return its exit status."""
     asked = json.loads(spec.read_text())
     _raise_loopback()
     sockets = Path(asked["sockets"])
@@ -41,7 +38,7 @@ def main(spec: Path) -> int:
     if asked["root"]:
         sees = ["chroot", "--groups=", f"--userspec={asked['user']}:{asked['user']}", str(root), *sees]
         _mount("--bind", root, root)
-        # What a runtime gives to each container.
+        # Mounts that a runtime gives each container.
         _mount("--bind", "/dev", root / "dev")
         _mount("--bind", "/proc", root / "proc")
     _mount_account(root, Path(asked["account"]))
@@ -62,7 +59,7 @@ def _raise_loopback() -> None:
 
 
 def _mount_account(root: Path, account: Path) -> None:
-    """Lay the account's files where a pod has them."""
+    """Mount the account's files at their path in a pod."""
     _mount("-t", "tmpfs", "tmpfs", root / "run")
     folder = root / SECRETS
     folder.mkdir(parents=True)

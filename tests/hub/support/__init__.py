@@ -1,1 +1,1 @@
-"""Helpers of the tests of a complete hub: its process, raw clients, outages."""
+"""Helpers for tests of a complete hub: its process, raw clients, outages."""

@@ -1,7 +1,5 @@
-"""Starts a hub as systemd's socket unit does: `… activation ADDRESS:PORT… -- COMMAND`.
-
-Opens the sockets, passes them to the command, and restarts the command at SIGHUP; the sockets stay open meanwhile.
-"""
+"""Starts a hub like systemd's socket unit: `… activation ADDRESS:PORT… -- COMMAND`. Opens the sockets, passes them to
+the command, and restarts the command at SIGHUP; the sockets stay open meanwhile."""
 
 from __future__ import annotations
 
@@ -14,18 +12,18 @@ from typing import NoReturn
 
 FIRST = 3
 ASIDE = 100
-"""The first temporary descriptor of the sockets, above all descriptors at which they are passed."""
+"""The first temporary file descriptor of the sockets, above all descriptors that are passed."""
 
 
 def opened(address: str, number: int) -> int:
-    """A listening socket for the command's descriptor `number`."""
+    """Open a listening socket for the command's descriptor `number`."""
     host, _, port = address.rpartition(":")
     with socket.create_server((host, int(port)), backlog=1024) as made:
         return os.dup2(made.fileno(), ASIDE + number)
 
 
 def start(count: int, command: list[str]) -> int:
-    """The process of the command, which has the sockets as its descriptors from 3 on."""
+    """Start the process of the command, with the sockets as its descriptors from 3 on."""
     process = os.fork()
     if process == 0:
         _become(count, command)

@@ -1,4 +1,4 @@
-"""Parts of each attack on a hub: its aim, connections, and requests over HTTP/1.1. Nothing leaves loopback."""
+"""Parts of each attack on a hub: its target, connections, and requests over HTTP/1.1. Nothing leaves loopback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cloud.ports import LOOPBACK
 
 CHUNK = b"x" * 65_536
 MUCH = 400
-"""Chunks of a body, or of a head, that is to be too large: 26 MB."""
+"""Chunks of an oversized body or head: 26 MB."""
 PATIENCE = 10.0
 """Seconds for one round of an attack."""
 IN_DEFAULT = "/api/v1/namespaces/default/"
@@ -24,8 +24,8 @@ SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 
 @dataclass(slots=True)
 class Aim:
-    """The target of attacks: the hub's ports, a token that may write Services and slices, one without rights, and the
-    results."""
+    """The target of attacks: the hub's ports, a token that may write Services and slices, one without permissions, and
+    the results."""
 
     plain: int
     tls: int
@@ -42,7 +42,7 @@ type Attack = Callable[[Aim], Awaitable[None]]
 def context_of(*protocols: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the hub is on this machine, and gets no secret
+    context.verify_mode = ssl.CERT_NONE  # no verification: the hub is on this machine, and gets no secret
     if protocols:
         context.set_alpn_protocols(protocols)
     return context
@@ -60,7 +60,7 @@ async def opened(
 
 
 def head(method: str, target: str, token: str = "", *more: str) -> bytes:
-    """The head of a request that ends its connection."""
+    """Return the head of a request that closes its connection."""
     lines = [
         f"{method} {target} HTTP/1.1",
         f"Host: {LOOPBACK}",
@@ -72,7 +72,7 @@ def head(method: str, target: str, token: str = "", *more: str) -> bytes:
 
 
 async def asked(aim: Aim, request: bytes) -> None:
-    """Send one request to the TLS port, and read its complete response."""
+    """Send one request to the TLS port; read its complete response."""
     async with opened(aim.tls, context_of()) as (reader, writer):
         writer.write(request)
         await reader.read(-1)
@@ -81,7 +81,7 @@ async def asked(aim: Aim, request: bytes) -> None:
 async def written(
     aim: Aim, method: str, target: str, content: object, kind: str = "application/json"
 ) -> None:
-    """A write of the first token."""
+    """Send a write with the first token."""
     body = json.dumps(content).encode()
     what = (f"Content-Type: {kind}", f"Content-Length: {len(body)}")
     await asked(aim, head(method, target, aim.reader, *what) + body)

@@ -1,9 +1,7 @@
-"""A hostile mix against a hub: `python -m tests.hub.support.attacks PLAIN_PORT TLS_PORT TOKEN TOKEN SECONDS [ATTACK…]`.
-
-The first token may write Services, slices and ConfigMaps, the second nothing. The mix runs in a process of its own, so
-that what it costs is not the hub's and delays no other client's clock. At the end it prints how often each attack was
-carried through, and how often the hub stopped it, as JSON. Nothing leaves loopback.
-"""
+"""A mix of attacks on a hub: `python -m tests.hub.support.attacks PLAIN_PORT TLS_PORT TOKEN TOKEN SECONDS [ATTACK…]`.
+The first token may write Services, slices and ConfigMaps, the second nothing. The mix runs in its own process, so that
+its cost is not the hub's and delays no other client. At the end it prints as JSON how often each attack was completed,
+and how often the hub stopped it. Nothing leaves loopback."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ from tests.hub.support.http2_attacks import (
 )
 
 IDLE = 500
-"""Connections that say nothing."""
+"""Connections that send nothing."""
 MERGE = "application/merge-patch+json"
 
 
@@ -121,7 +119,7 @@ async def labels(aim: Aim) -> None:
 
 
 async def repeated_topology_keys(aim: Aim) -> None:
-    """A Service whose annotation names keys thousands of times, with a slice of a thousand endpoints."""
+    """Write a Service whose annotation repeats keys thousands of times, with a slice of a thousand endpoints."""
     number = next(aim.numbers)
     service = {"metadata": {"name": "repeats"}, "spec": {"ports": [{"port": 80}]}}
     await written(aim, "POST", IN_DEFAULT + "services", service)
@@ -135,7 +133,7 @@ async def repeated_topology_keys(aim: Aim) -> None:
 
 
 async def many_labels(aim: Aim) -> None:
-    """An object with tens of thousands of labels, while a client watches by a label."""
+    """Write an object with tens of thousands of labels while a client watches by a label."""
     patch = {
         "metadata": {
             "labels": {f"k{n}": "" for n in range(20_000)},
@@ -153,7 +151,7 @@ async def large_events(aim: Aim) -> None:
 
 
 async def watches_under_selectors(aim: Aim) -> None:
-    """Sixteen sources of one token, each with a history."""
+    """Open sixteen sources of one token, each with a history."""
     async with AsyncExitStack() as stack:
         for number in range(16):
             target = f"{IN_DEFAULT}configmaps?watch=true&resourceVersion=0&labelSelector=%21x{number}"
@@ -202,7 +200,7 @@ async def endless_handshake(aim: Aim) -> None:
 
 
 async def unread_lists(aim: Aim) -> None:
-    """Lists over HTTP/1.1 of which the client reads no byte, each by a connection of its own."""
+    """Request lists over HTTP/1.1 without reading a byte, each on its own connection."""
     async with AsyncExitStack() as stack:
         for _ in range(100):
             _, writer = await stack.enter_async_context(opened(aim.tls, context_of()))
@@ -244,18 +242,18 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (unread_lists, 0.5),
     (endless_handshake, 0.5),
 )
-"""Each attack, and the seconds between its rounds."""
+"""Each attack, and the seconds between its repetitions."""
 
 
 async def repeat(aim: Aim, attack: Attack, pause: float) -> None:
-    """An attack over and over, until it is cancelled."""
+    """Repeat an attack until cancelled."""
     while True:
         try:
             async with asyncio.timeout(PATIENCE):
                 await attack(aim)
             aim.carried[attack.__name__] += 1
         except (OSError, EOFError, ProtocolError):
-            # What the hub cuts or lets wait, which is what it is to do.
+            # The hub cut or delayed the attack, as it should.
             aim.stopped[attack.__name__] += 1
         await asyncio.sleep(pause)
 

@@ -14,7 +14,7 @@ from addons.proxy.hub_addon import HubAddon
 
 
 def parts_and_hooks() -> tuple[list[Any], list[tuple[Any, str]]]:
-    """The parts of a hub, and each hook of each."""
+    """Return the parts of a hub, and each hook of each."""
     parts = [part for part, _, _ in hub.order()]
     hooks = (*FLOW_HOOKS, *CONNECTION_HOOKS)
     return parts, [(part, hook) for part in parts for hook in hooks if hasattr(part, hook)]

@@ -1,4 +1,4 @@
-"""The attacks of `tests.hub.support.attacks` on a hub, and its node's view: memory, kubelet's answers."""
+"""The attacks of `tests.hub.support.attacks` on a hub, with measurements of its memory and of kubelet's responses."""
 
 from __future__ import annotations
 
@@ -24,32 +24,33 @@ PERIOD = 0.25
 PAUSES = "pauses.jsonl"
 """The file of `tests.hub.support.pauses`, in the hub's folder."""
 GRACE = 60.0
-"""Seconds that the attackers get to end, and kubelet for one answer."""
+"""Seconds that the attackers get to end, and kubelet for one response."""
 READERS = "hostile-readers"
 GRANT = rights(
     READERS,
     [rule("", "services configmaps", "*"), rule("discovery.k8s.io", "endpointslices", "*")],
     account("default", "hostile-reader"),
 )
-"""The rights of the attacker's token: those of a pod that creates Services, their endpoints and ConfigMaps."""
+"""The permissions of the attacker's token: those of a pod that creates Services, their endpoints and ConfigMaps."""
 
 
 @dataclass(slots=True)
 class Siege:
-    """The measurements: megabytes of the hub's process tree at most, and seconds of each of kubelet's answers."""
+    """The measurements: the maximum megabytes of the hub's process tree, and the seconds of each of kubelet's
+    responses."""
 
     peak: float = 0.0
     answers: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """kubelet's requests that were not answered with 200."""
     attacks: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Rounds of each attack that were carried through, and that the hub stopped."""
+    """Completed repetitions of each attack, and those that the hub stopped."""
     pauses: list[pauses.Pause] = field(default_factory=list)
-    """The longest callbacks of the hub's loop; of a hub that `pauses` runs."""
+    """The longest callbacks of the hub's loop, if the hub is run by `pauses`."""
 
 
 async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *attacks: str) -> Siege:
-    """Run the attackers for `seconds`, with the named attacks or all, and kubelet meanwhile."""
+    """Run the attackers for `seconds`, with the named attacks or all, together with kubelet."""
     await asyncio.to_thread(cloud.apply, GRANT)
     reader, nobody = [
         await asyncio.to_thread(cloud.token, "default", name) for name in ("hostile-reader", "hostile-nobody")
@@ -70,7 +71,8 @@ async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *att
 
 
 async def _kubelet(hub: Hub, siege: Siege) -> None:
-    """Send a relayed read and one of a view, each on a new connection: a full hub would refuse these first."""
+    """Send a relayed read and a read of a view, each on a new connection: an overloaded hub would refuse these
+    first."""
     timeout = aiohttp.ClientTimeout(total=GRACE)
     connector = aiohttp.TCPConnector(force_close=True)
     headers = {"User-Agent": "kubelet/v1", "Accept": "application/vnd.kubernetes.protobuf"}

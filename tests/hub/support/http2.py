@@ -1,4 +1,4 @@
-"""A client that keeps many streams of one HTTP/2 connection open, as client-go does with a pod's watches."""
+"""A client that opens many streams on one HTTP/2 connection, like client-go with a pod's watches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import h2.events
 
 
 class Streams:
-    """Requests over one TLS connection: their status by stream, and the bytes that each has received."""
+    """Requests over one TLS connection: their status by stream, and the received bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        # h2 would refuse to send what a hostile client sends.
+        # h2 would refuse to send an attacker's data.
         config = h2.config.H2Configuration(
             client_side=True,
             header_encoding=None,
@@ -30,18 +30,18 @@ class Streams:
         self._flush()
         self.status: dict[int, int] = {}
         self.types: dict[int, str] = {}
-        """The Content-Type of each answer."""
+        """The Content-Type of each response."""
         self.codings: dict[int, str] = {}
-        """The Content-Encoding of each answer."""
+        """The Content-Encoding of each response."""
         self.received: Counter[int] = Counter()
         self._untaken: Counter[int] = Counter()
         self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
         """The bytes received while `keep` is set."""
         self.keep = True
         self.reads = True
-        """True if the client reopens the server's window when it has read something."""
+        """True if the client increases the server's window when it has read data."""
         self.ended: set[int] = set()
-        """Streams whose answer is complete, or was broken off."""
+        """Streams whose response is complete or aborted."""
         self.resets: dict[int, int] = {}
         """The error codes of reset streams."""
         self._news = asyncio.Event()
@@ -55,7 +55,7 @@ class Streams:
         return cls(reader, writer)
 
     async def limit(self) -> int:
-        """The most streams that the server allows on a connection."""
+        """Return the maximum number of streams that the server allows on a connection."""
         await self.until(lambda: self._settled)
         return int(self._h2.remote_settings.max_concurrent_streams)
 
@@ -77,7 +77,7 @@ class Streams:
     def post(
         self, path: str, headers: Mapping[str, str], body: bytes, *, trailers: Mapping[str, str] = {}
     ) -> int:
-        """A request with a body of at most a window, in pieces of a frame."""
+        """Send a request with a body of at most a window, in pieces of a frame."""
         pseudo = {":method": "POST", ":path": path, ":scheme": "https", ":authority": "hub"}
         stream = self.send({**pseudo, **headers}, end=False)
         self.more(stream, body, end=not trailers)
@@ -87,14 +87,14 @@ class Streams:
         return stream
 
     def send(self, fields: Mapping[str, str], *, end: bool = True) -> int:
-        """A request with exactly these fields."""
+        """Send a request with exactly these fields."""
         stream = int(self._h2.get_next_available_stream_id())
         self._h2.send_headers(stream, list(fields.items()), end_stream=end)
         self._flush()
         return stream
 
     def more(self, stream: int, body: bytes, *, end: bool = False) -> None:
-        """More of a request's body, unless its answer has come: the server has ended its stream then."""
+        """Send more of a request's body, unless its response has arrived: then the server has closed the stream."""
         if stream in self.ended:
             return
         size = self._h2.max_outbound_frame_size
@@ -104,7 +104,7 @@ class Streams:
         self._flush()
 
     async def pour(self, stream: int) -> int:
-        """Send a body until the server's window has been full for a while; the bytes of it."""
+        """Send a body until the server's window has been full for a while; return the number of its bytes."""
         sent = 0
         while True:
             try:
@@ -117,18 +117,18 @@ class Streams:
             sent += size
 
     def widen(self, size: int) -> None:
-        """Widen the server's window on all streams together, as clients do that have many."""
+        """Increase the window for all of the server's streams together, as clients with many streams do."""
         self._h2.increment_flow_control_window(size)
         self._flush()
 
     def take(self, stream: int) -> None:
-        """Widen the server's window by the bytes that arrived on a stream while the client did not read."""
+        """Increase the server's window by the bytes that arrived on a stream while the client did not read."""
         size, self._untaken[stream] = self._untaken[stream], 0
         self._h2.acknowledge_received_data(size, stream)
         self._flush()
 
     async def window(self, stream: int, size: int) -> None:
-        """Wait until the server accepts this many bytes of a body, or has ended the stream."""
+        """Wait until the server accepts this many bytes of a body, or has closed the stream."""
         await self.until(lambda: stream in self.ended or self._h2.local_flow_control_window(stream) >= size)
 
     def say(self, raw: bytes) -> None:
@@ -136,7 +136,7 @@ class Streams:
         self._writer.write(raw)
 
     def cancel(self, stream: int) -> None:
-        """Cancel a request whose answer is not complete."""
+        """Cancel a request whose response is incomplete."""
         if stream in self.ended:
             return
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)

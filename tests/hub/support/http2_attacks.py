@@ -17,7 +17,7 @@ from tests.hub.support.attack import IN_DEFAULT, PATIENCE, SLICES, Aim, context_
 STREAMS = 90
 """Streams of one HTTP/2 connection that the client does not read."""
 BATCHES = 50
-"""Packets of requests, or of frames, that one round of an attack sends."""
+"""Packets of requests, or of frames, that one repetition of an attack sends."""
 SETTINGS = b"\4\0\0\0\0\0"
 """The header of a SETTINGS frame after its length."""
 NO_WINDOW = b"\0\4\0\0\0\0"
@@ -42,7 +42,7 @@ def begun(
     end: bool = True,
     component: str = "kube-proxy/v1",
 ) -> int:
-    """The number of a request that has been begun."""
+    """Send the head of a request; return its stream number."""
     number = connection.get_next_available_stream_id()
     pseudo = [(":method", method), (":path", path), (":scheme", "https"), (":authority", LOOPBACK)]
     sent = [*pseudo, ("authorization", f"Bearer {token}"), ("user-agent", component)]
@@ -51,7 +51,7 @@ def begun(
 
 
 async def unread_streams(aim: Aim) -> None:
-    """Lists over HTTP/2 of which the client reads no byte; the connection breaks off at the end."""
+    """Request lists over HTTP/2 without reading a byte; abort the connection at the end."""
     async with framing(aim) as (connection, writer):
         for number in range(STREAMS):
             begun(
@@ -65,7 +65,7 @@ async def unread_streams(aim: Aim) -> None:
 
 
 async def taken_back_requests(aim: Aim) -> None:
-    """Requests that are relayed, and cancelled in the same packet, as fast as the hub takes them."""
+    """Send requests that are relayed, and cancel each in the same packet, as fast as the hub accepts them."""
     async with framing(aim) as (connection, writer):
         for _ in range(BATCHES):
             for _ in range(STREAMS):
@@ -93,7 +93,7 @@ async def frames_for_nothing(aim: Aim) -> None:
 
 
 async def bytes_one_by_one(aim: Aim) -> None:
-    """Bodies of which each frame has a byte, or none."""
+    """Send bodies with one byte or none in each frame."""
     async with framing(aim) as (connection, writer):
         numbers = [begun(connection, "POST", IN_DEFAULT + "events", aim.reader, end=False) for _ in range(10)]
         for _ in range(BATCHES):
@@ -105,7 +105,7 @@ async def bytes_one_by_one(aim: Aim) -> None:
 
 
 async def invented_settings(aim: Aim) -> None:
-    """Unknown settings, and a table of heads that may have 2 GiB, by a client without a token."""
+    """Send unknown settings, and a header table size of 2 GiB, without a token."""
     async with framing(aim) as (connection, writer):
         numbers = [int(SettingCodes.HEADER_TABLE_SIZE), *range(100, 65_536)]
         for at in range(0, len(numbers), 20_000):
@@ -119,7 +119,7 @@ async def invented_settings(aim: Aim) -> None:
 
 
 async def window_floods(aim: Aim) -> None:
-    """Answers that wait for a window, and thousands of frames about windows that let no byte of them go."""
+    """Let responses wait for a window, and send thousands of window frames that release no byte."""
     async with framing(aim) as (connection, writer):
         writer.write(connection.data_to_send() + b"\0\0\x06" + SETTINGS + NO_WINDOW)
         for _ in range(10 * STREAMS):
@@ -141,7 +141,7 @@ async def unfinished_requests(aim: Aim) -> None:
 
 
 async def long_heads(aim: Aim) -> None:
-    """Requests with heads of 30 KB, each of which waits for the end of its body."""
+    """Send requests with heads of 30 KB, each of which waits for the end of its body."""
     async with framing(aim) as (connection, writer):
         target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         fields = [(":method", "POST"), (":path", target), (":scheme", "https"), (":authority", LOOPBACK)]
@@ -156,7 +156,7 @@ async def long_heads(aim: Aim) -> None:
 
 
 async def held_lists(aim: Aim) -> None:
-    """Request lists that the hub buffers to cache them, and read no byte of them."""
+    """Request lists that the hub buffers to cache them, without reading a byte."""
     async with framing(aim) as (connection, writer):
         for _ in range(STREAMS):
             begun(connection, "GET", IN_DEFAULT + "configmaps", aim.reader, component="kubelet/v1")

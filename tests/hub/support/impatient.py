@@ -1,8 +1,5 @@
-"""The hub for which time is short: it looks for garbage all the time, counts a second as a day and six as a minute of a
-drill, and waits a second for a signature.
-
-Run it as `python -m tests.hub.support.impatient FLAGS`.
-"""
+"""The hub with short times: it collects garbage continuously, counts a second as a day and six as a minute of a drill,
+and waits a second for a signature. Run it as `python -m tests.hub.support.impatient FLAGS`."""
 
 from __future__ import annotations
 

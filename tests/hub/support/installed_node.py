@@ -1,4 +1,4 @@
-"""A node whose Jobs really install, upgrade and remove its hub, because a hollow kubelet runs no container."""
+"""A node whose Jobs really install, upgrade and remove its hub, as a hollow kubelet runs no containers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.hub.support.machine import Machine
 from tests.support.worker import Worker
 
 INTERVAL = 2.0
-"""Seconds between two renewals of the Lease, and between two looks for Jobs."""
+"""Seconds between two renewals of the Lease, and between two polls for Jobs."""
 
 
 class InstalledNode(Worker):
-    """Runs a node's Jobs, one at a time. A context manager."""
+    """A node whose Jobs run one at a time. A context manager."""
 
     def __init__(self, machine: Machine, cloud: RealCloud) -> None:
         self.machine, self.static_pods = machine, StaticPods(machine)
@@ -52,9 +52,8 @@ class InstalledNode(Worker):
                     self._jobs.submit(self._run, pod)
 
     def _renew(self) -> None:
-        """Renew the Lease through the hub as kubelet does; it relays the hollow kubelet's writes, because of its
-        User-Agent.
-        """
+        """Renew the Lease through the hub like kubelet; the hub only relays the hollow kubelet's writes, due to its
+        User-Agent."""
         path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self.machine.node}"
         try:
             lease = self._http.request("GET", self.machine.url + path)
@@ -64,7 +63,7 @@ class InstalledNode(Worker):
             pass  # no hub runs
 
     def _run(self, pod: Json) -> None:
-        """Run a Job, and write its result until the Job controller has it, because kubelet reports that the pod
+        """Run a Job, and write its result until the Job controller has it, as kubelet keeps reporting that the pod
         waits."""
         spec = pod["spec"]
         arguments = spec["containers"][0]["args"]
@@ -89,10 +88,8 @@ class InstalledNode(Worker):
 
 
 def hold_pods(cloud: RealCloud) -> None:
-    """Make each Job's pod wait for a Secret that never comes, so that kubelets start none.
-
-    A hollow kubelet's containers end with it, and an installation restarts it: it would call the Job failed.
-    """
+    """Make each Job's pod wait for a missing Secret, so that kubelets start none. An installation restarts the hollow
+    kubelet, whose containers would end with it, and the Job would count as failed."""
     api, name = "admissionregistration.k8s.io/v1", "hold-jobs"
     pods = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}
     secret = "Object.spec.volumes{name: 'never', secret: Object.spec.volumes.secret{secretName: 'never'}}"

@@ -1,4 +1,4 @@
-"""The container of a node's Job as a process, and the static pods of that node."""
+"""The container of a node's Job as a process, and the static pods of the node."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ cd {root} && exec {python} -m addons.command "$@"
 BROKEN = "edgehub:broken"
 """An image whose program ends at once."""
 FOR_A_WHILE = "edgehub:for-a-while"
-"""An image whose program is ready, and ends some seconds later."""
+"""An image whose program becomes ready, and ends some seconds later."""
 DELAY = 2.0
-"""Seconds in which a changed manifest changes nothing: kubelet looks now and then."""
+"""Seconds until a changed manifest takes effect: kubelet polls its folder."""
 
 
 class StaticPods(Worker):
-    """Runs the hub of the manifest that is there, and the guard of an upgrade, as kubelet does. A context manager."""
+    """Run the hub in the current manifest, and the guard of an upgrade, like kubelet. A context manager."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -109,7 +109,7 @@ class StaticPods(Worker):
             self.images.append(image)
 
     def _begin_log(self, uid: str) -> None:
-        """Begin a container's log; that of one that has ended by itself gets its lines."""
+        """Start a container's log, or continue the log of one that ended by itself."""
         pods = self._machine.root / "var/log/pods"
         logs = pods / f"kube-system_edgehub-{self._machine.node}_{uid}" / "edgehub"
         logs.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ class StaticPods(Worker):
 
 
 def lay_programs(machine: Machine) -> None:
-    """Write the container's programs: `edgehub` of this checkout, and an `nsenter` to the machine."""
+    """Write the container's programs: `edgehub` of this checkout, and an `nsenter` into the machine."""
     programs = machine.folder / "bin"
     programs.mkdir()
     texts = {
@@ -139,7 +139,7 @@ def lay_programs(machine: Machine) -> None:
 
 
 def container_command(pod_spec: Json, machine: Machine, *more: str) -> tuple[list[str], dict[str, str]]:
-    """The arguments and the environment of a Job's container, with the host's root where the machine's is."""
+    """Return the arguments and the environment of a Job's container, with the host's root at the machine's."""
     container = pod_spec["containers"][0]
     own = str(machine.folder / "bin" / "systemctl")
     arguments = [

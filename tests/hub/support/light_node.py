@@ -1,4 +1,4 @@
-"""A node as one process: its kubelet renews the Lease, reports Ready, and runs the Jobs of the duty `nodes`."""
+"""A node as one process: its kubelet renews the Lease, reports Ready, and runs the Jobs of the controller `nodes`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.hub.support.process import ROOT
 
 NODES = "/api/v1/nodes"
 HEARTBEAT = 5.0
-"""Seconds between two renewals of the Lease; a kubelet's are ten."""
+"""Seconds between two renewals of the Lease; ten for a real kubelet."""
 LEASE = 40
-"""Seconds that the Lease lasts, as a kubelet's."""
+"""The Lease's duration in seconds, as for a kubelet."""
 MODULE = "tests.hub.support.light_node"
 RETRY = 1.0
-"""Seconds until a watch that broke off is begun again."""
+"""Seconds until a broken watch is reopened."""
 
 
 def light_node(cloud: RealCloud, node: str, server: str, folder: Path, bad: str) -> Process:
-    """Start one. Its doctor finds a fault as long as `folder` has a file of the node's name."""
+    """Start a light node. Its doctor finds an error as long as `folder` has a file of the node's name."""
     certificate, key = cloud.authority.issue_node(node).write(folder, f"light-{node}")
     files = (str(each) for each in (cloud.authority_file, certificate, key, folder / node))
     command = [sys.executable, "-m", MODULE, node, server, *files, bad]
@@ -33,7 +33,7 @@ def light_node(cloud: RealCloud, node: str, server: str, folder: Path, bad: str)
 
 
 class LightNode:
-    """A node in two threads."""
+    """A node that runs in two threads."""
 
     def __init__(self, client: RestClient, node: str, fault: Path, bad: str) -> None:
         self._client, self._node, self._fault, self._bad = client, node, fault, bad

@@ -1,4 +1,4 @@
-"""Components of a node that ask their hub again and again, and how their requests ended."""
+"""Components of a node that send requests to their hub continuously, and the results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ REFUSED = "refused"
 
 
 class Load:
-    """This many clients, until their task is cancelled."""
+    """This many clients, which run until their task is cancelled."""
 
     def __init__(
         self, url: str, path: str, component: str, *, clients: int, connects_anew: bool = False
     ) -> None:
         """With `connects_anew`, each request uses a new connection."""
         self.ends: Counter[str] = Counter()
-        """The number of answers of each code, and of connections that were refused or broken off."""
+        """The number of responses with each code, and of refused or aborted connections."""
         self.longest = 0.0
-        """Seconds that a request took at most."""
+        """The maximum seconds of a request."""
         self._url, self._path, self._clients = url, path, clients
         self._headers, self._connects_anew = {"User-Agent": f"{component}/v1"}, connects_anew
 
@@ -34,7 +34,7 @@ class Load:
             await asyncio.gather(*(self._ask(session) for _ in range(self._clients)))
 
     async def answers(self, count: int) -> None:
-        """Wait until `count` further requests were answered."""
+        """Wait until `count` more requests were answered."""
         wanted = self.ends["200"] + count
         await until(lambda: self.ends["200"] >= wanted, 2 * SLACK)
 
@@ -48,6 +48,6 @@ class Load:
             except aiohttp.ClientConnectorError:
                 self.ends[REFUSED] += 1
             except aiohttp.ClientError:
-                self.ends["broken off"] += 1  # it was under way in a hub that ended
+                self.ends["broken off"] += 1  # the request was in progress in a hub that ended
             self.longest = max(self.longest, time.monotonic() - began)
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A pool of hubs before a scriptable cloud, each with a link of its own that a test may cut, and one peer port."""
+"""A pool of hubs in front of a scriptable cloud, each with its own link that a test may cut, and with one peer port."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POOL = "islands"
 
 
 def peer_flags(authority: Authority, folder: Path, node: str, address: str, port: int) -> tuple[str, ...]:
-    """A hub's flags for its peer port in the pool, with a certificate."""
+    """Return a hub's flags for its peer port in the pool, with a certificate."""
     certificate, key = authority.issue_server(f"system:node:{node}", [address]).write(folder, "peer")
     return (
         *("--pool", POOL, "--peer-port", str(port), "--peer-address", address),
@@ -47,7 +47,8 @@ def enrol(cloud: ScriptableCloud, *nodes: str) -> None:
 
 
 def publish(cloud: ScriptableCloud, nodes: Mapping[str, str]) -> None:
-    """Write what manager and kubelets write: the nodes, by name with address, and the pool that the first one leads."""
+    """Write the objects of manager and kubelets: the nodes, by name with address, and the pool that the first one
+    leads."""
     for each in nodes:
         register(cloud, each)
     enrol(cloud, *nodes)
@@ -87,7 +88,7 @@ class Member:
         return found
 
     def via(self, node: str) -> bool:
-        """Whether the hub uses this link to the cloud: `own`, `none`, or the name of a node."""
+        """Return the link to the cloud that the hub uses: `own`, `none`, or the name of a node."""
         return self.hub.metric("edgehub_link", via=node) == 1
 
     def close(self) -> None:
@@ -127,7 +128,7 @@ class LoneLinks:
 
 @asynccontextmanager
 async def lone_links(folder: Path, *flags: tuple[str, ...]) -> AsyncIterator[LoneLinks]:
-    """A pool with one member for each entry of `flags`, all of which run and know each other."""
+    """Start a pool with one member for each entry of `flags`; all run and know each other."""
     authority = Authority()
     (folder / "ca.pem").write_bytes(authority.certificate)
     context = authority.server_context(folder, [LOOPBACK])
@@ -153,7 +154,7 @@ def _can_serve(member: Member) -> bool:
 
 
 async def until(check: Callable[[], object], what: str, patience: float = 3 * SLACK) -> None:
-    """Return when `check`, which asks a process, gives something true."""
+    """Poll until `check`, which queries a process, returns a true value; return it."""
     async with asyncio.timeout(patience):
         while not await asyncio.to_thread(_holds, check):  # noqa: ASYNC110 - another process cannot tell
             await asyncio.sleep(0.05)

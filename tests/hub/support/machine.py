@@ -65,7 +65,7 @@ class Machine:
         self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
         self._enabled: set[str] = set()
         self._has_joined = has_joined
-        # The programs have no root of their own: kubeconfigs name files by the test's paths, which are the node's too.
+        # The programs run without a separate root, so kubeconfigs name files by the test's paths.
         itself = self.root / self.root.relative_to("/")
         itself.parent.mkdir(parents=True)
         itself.symlink_to("/")
@@ -114,7 +114,7 @@ class Machine:
     def hub_flags(self) -> list[str]:
         """The flags of the hub that the installation gets."""
         ports = [argument for name, port in self.ports.items() for argument in (f"--{name}", str(port))]
-        # An address for pods would be the machine's on which the tests run.
+        # A pod address would be added to the machine that runs the tests.
         own = ["--peer-port", "0", "--pod-address", "127.0.0.1"]
         return [*ports, *own, "--state-dir", str(self.state), "--wait", "60"]
 
@@ -170,7 +170,7 @@ class Machine:
         self.called.append(" ".join(arguments))
         match arguments:
             case ["restart", "edgehub.socket"]:
-                pass  # the hub opens its ports itself here
+                pass  # here the hub itself opens its ports
             case ["is-active", "--quiet", name]:
                 return "" if name in self._services else "inactive"
             case ["restart", name] | ["start", "--no-block", name]:
@@ -220,7 +220,7 @@ class Machine:
 def edgehub(
     machine: Machine, command: str, *flags: str, hub: bool = False, more: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """A subcommand that changes the machine; with `hub` the flags of its hub follow, and `more` of these."""
+    """Run a subcommand that changes the machine; with `hub` the flags of its hub follow, then `more`."""
     own = ["--", *machine.hub_flags, *more] if hub else []
     arguments = ["--root", str(machine.root), *flags, *own]
     return subprocess.run(

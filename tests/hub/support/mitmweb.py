@@ -1,4 +1,4 @@
-"""mitmproxy's interface in a browser, as the browser requests it: the flows of a hub, and the effect of its buttons."""
+"""mitmproxy's web interface, called like by the browser: the flows of a hub, and the effects of its buttons."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tests.hub.support.process import SLACK
 
 PASSWORD = "a-password-of-the-test"
 XSRF = "00" * 16
-"""The interface wants the same in a cookie and in a header."""
+"""The token that the interface requires both in a cookie and in a header."""
 
 
 def flags(port: int) -> list[str]:
-    """Return the flags of a mitmweb that a `Mitmweb` asks."""
+    """Return the flags of a mitmweb for a `Mitmweb` client."""
     options = {"web_port": str(port), "web_password": PASSWORD, "web_open_browser": "false"}
     return [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
 
 
 def flows_in(file: Path) -> list[http.HTTPFlow]:
-    """The flows that a mitmproxy has written, as mitmproxy reads them."""
+    """Return the flows in a file of mitmproxy, as mitmproxy loads them."""
     with file.open("rb") as stream:
         return [flow for flow in FlowReader(stream).stream() if isinstance(flow, http.HTTPFlow)]
 
@@ -49,7 +49,7 @@ class Mitmweb:
             return await answer.json()
 
     async def change(self, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
-        """Act as a button does; return status and text of the answer."""
+        """Act like a button; return status and text of the response."""
         headers = {
             "Authorization": f"Bearer {PASSWORD}",
             "X-XSRFToken": XSRF,
@@ -62,21 +62,21 @@ class Mitmweb:
         """Return the flow of a request once it has ended, or once `is_so` holds; the interface offers only polling."""
         async with asyncio.timeout(SLACK):
             while True:
-                with contextlib.suppress(aiohttp.ClientError):  # it has not begun
+                with contextlib.suppress(aiohttp.ClientError):  # the flow has not started
                     for flow in await self.ask("/flows"):
                         if flow["request"]["path"] == path and is_so(flow):
                             return flow
                 await asyncio.sleep(0.05)
 
     async def held(self, path: str, what: str = "request") -> Any:
-        """A flow whose `request` or `response` is intercepted."""
+        """Return a flow whose `request` or `response` is intercepted."""
         has_answer = what == "response"
         return await self.flow(
             path, lambda flow: flow["intercepted"] and bool(flow.get("response")) is has_answer
         )
 
     async def edit(self, path: str, what: str, edit: Json) -> None:
-        """Edit the held `request` or `response` of a flow, and resume it."""
+        """Edit the intercepted `request` or `response` of a flow, and resume it."""
         flow = await self.held(path, what)
         status, text = await self.change("PUT", f"/flows/{flow['id']}", {what: edit})
         assert status == 200, text

@@ -16,4 +16,4 @@ spec:
     subresources: {status: {}}
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
-"""The least definition with which a hub can read NodePools."""
+"""The smallest definition with which a hub can read NodePools."""

@@ -31,13 +31,14 @@ def service(name: str, annotations: Mapping[str, str] = {}) -> Json:
 
 
 def headless(name: str, filler: int = 0) -> Json:
-    """A Service without a cluster IP, of which there may be many, with an annotation of that many bytes."""
+    """Return a Service without a cluster IP, which may exist in large numbers, with an annotation of that many
+    bytes."""
     spec = {"clusterIP": "None", "ports": [{"port": 80}]}
     return {"metadata": {"name": name, "annotations": {"filler": "x" * filler}}, "spec": spec}
 
 
 async def service_names(hub: Hub) -> set[str]:
-    """The names of the Services that kube-proxy sees."""
+    """Return the names of the Services that kube-proxy gets."""
     return set(await listed(hub.url, "/api/v1/services", component="kube-proxy", resourceVersion="0"))
 
 
@@ -57,7 +58,7 @@ def nodes_of(obj: ApiObject) -> list[str]:
 
 
 def set_rules(cloud: RealCloud, **data: str) -> None:
-    """Write the rules ConfigMap; one without data adds nothing to the rules that are built in."""
+    """Write the rules ConfigMap; one without data adds nothing to the built-in rules."""
     rules = {"metadata": {"name": "yurt-hub-cfg"}, "data": data}
     try:
         cloud.admin.put(f"{CONFIG}/yurt-hub-cfg", rules)

@@ -1,4 +1,4 @@
-"""A hub behind a link to the cloud that a test can cut, and requests as a node's component sends them."""
+"""A hub behind a link to the cloud that a test can cut, and requests as sent by a node's component."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.hub.support.process import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 NOTICE = 6.0
-"""Seconds in which the hub promises to notice a black hole."""
+"""Seconds within which the hub guarantees to detect a black hole."""
 STARTED = 60.0
-"""Seconds that components may take on loaded cores; they need two."""
+"""Seconds that components may take to start on loaded cores; they need two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The hub and its link."""
+    """A hub and its link."""
 
     hub: Hub
     link: Link
 
     def leave(self) -> None:
-        """Refuse connections, and return when the hub has noticed."""
+        """Refuse connections; return when the hub has detected the outage."""
         self.link.refuse()
         self.hub.wait_for_metric("edgehub_server_up", 0, 20)
 
@@ -46,7 +46,7 @@ class Outage:
 
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """The cloud is away within this block."""
+        """Cut the cloud off during this block."""
         await self.begin()
         try:
             yield
@@ -64,7 +64,8 @@ class Outage:
         content_type: str = JSON,
         token: str = "",
     ) -> Answer:
-        """The answer to one request; a body that is not bytes is sent as JSON, and a token goes to the TLS port."""
+        """Return the response to one request; a body other than bytes is sent as JSON, and a token goes to the TLS
+        port."""
         headers = {"Accept": accept, "User-Agent": f"{component}/v1", "Accept-Encoding": "gzip"}
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         if data is not None:

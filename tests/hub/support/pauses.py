@@ -1,8 +1,6 @@
 """Runs the hub, and records the cost of each callback of its event loop: `python -m tests.hub.support.pauses OPTIONS`.
-
-The cost is CPU time of the loop's thread, garbage collection included, so that a busy machine does not matter. A thread
-samples the stack of a long callback.
-"""
+The cost is the CPU time of the loop's thread, including garbage collection, and so does not depend on other load. A
+thread samples the stack of a long callback."""
 
 from __future__ import annotations
 
@@ -19,16 +17,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE = "EDGEHUB_PAUSES"
-"""The variable of the environment that names the file: a line of JSON for each callback over LONG, the worst last."""
+"""The environment variable with the path of the file: a line of JSON for each callback over LONG, the worst last."""
 LONG = 0.05
 """Seconds of CPU from which a callback is recorded."""
 SAMPLE = 0.01
-"""Seconds between two looks at a callback."""
+"""Seconds between two samples of a callback."""
 
 
 class Pause(NamedTuple):
-    """A long callback: seconds of CPU, seconds of garbage collection among them, seconds by the clock, and its
-    stack."""
+    """A long callback: seconds of CPU, of garbage collection within it, and of wall time, and its stack."""
 
     cpu: float
     collecting: float
@@ -40,7 +37,7 @@ class Pause(NamedTuple):
 
 
 class Pauses:
-    """Measures callbacks of the loop in the thread that made this."""
+    """Measure callbacks of the loop in the thread that created this object."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -55,7 +52,7 @@ class Pauses:
     def install(self) -> None:
         def measured(handle: asyncio.Handle) -> None:
             self._measured(handle)
-            del handle  # a traceback may keep this frame
+            del handle  # a traceback may refer to this frame
 
         asyncio.Handle._run = measured  # type: ignore[assignment]  # the one place that every callback passes
         gc.callbacks.append(self._collection)
@@ -84,7 +81,7 @@ class Pauses:
             time.sleep(SAMPLE)
             if self._began and not self._seen and time.monotonic() - self._began > LONG:
                 frame = sys._current_frames().get(self._thread)
-                # `traceback.extract_stack` would keep the sources of all that it sees, 3 MB of the hub's memory.
+                # `traceback.extract_stack` would cache the sources of all modules in the stack, 3 MB of memory.
                 codes = [each.f_code for each, _ in itertools.islice(traceback.walk_stack(frame), 6)]
                 self._seen = " < ".join(f"{Path(each.co_filename).stem}.{each.co_name}" for each in codes)
 

@@ -17,24 +17,24 @@ from tests.hub.support.pool_site import SLICES, Member, Site
 from tests.hub.support.streams import Events, watching
 
 EACH = 0.1
-"""Seconds between two changes of `changing`."""
+"""Seconds between two changes by `changing`."""
 
 _numbers = itertools.count(1)
 
 
 def leads(leader: Member) -> bool:
-    """Whether a hub leads and has a cloud."""
+    """Return True if a hub leads and has a cloud."""
     found = leader.pool()
     return found["role"] == "leader" and not found["ageSeconds"]
 
 
 def leader_of(follower: Member) -> str:
-    """The leader that a node prefers."""
+    """Return the leader that a node prefers."""
     return str(follower.pool()["follows"][0]["node"])
 
 
 def one_more(cloud: RealCloud) -> str:
-    """Make a slice; its name."""
+    """Create a slice; return its name."""
     name = f"pool-{next(_numbers)}"
     cloud.admin.post(slices("default"), endpoint_slice(name, "web", "n1"))
     return name
@@ -56,7 +56,7 @@ async def followed(pool: Site, follower: Member) -> AsyncIterator[tuple[Events, 
 
 
 def assert_uninterrupted(events: Events) -> None:
-    """The watch is open, and brought no slice twice."""
+    """Check that the watch is open and sent no slice twice."""
     seen = [each.name for each in events.seen if each.type == "ADDED" and each.name.startswith("pool-")]
     assert sorted(seen) == sorted(set(seen))
     assert not events.ended
@@ -64,7 +64,7 @@ def assert_uninterrupted(events: Events) -> None:
 
 async def goes_on(follower: Member, events: Events, make: Callable[[], str], lists: int) -> None:
     """Check that the client gets a change of the cloud once, that the follower lists nothing, and that the client's
-    watch stays."""
+    watch stays open."""
     name = await asyncio.to_thread(make)
     await events.first("ADDED", name)
     assert_uninterrupted(events)
@@ -73,7 +73,7 @@ async def goes_on(follower: Member, events: Events, make: Callable[[], str], lis
 
 @contextmanager
 def changing(cloud: RealCloud) -> Iterator[dict[str, float]]:
-    """Slices that are made one after the other, each with when it was there."""
+    """Create slices one after the other; record the time of each."""
     made: dict[str, float] = {}
     stop = threading.Event()
 
@@ -92,7 +92,7 @@ def changing(cloud: RealCloud) -> Iterator[dict[str, float]]:
 
 
 async def has_each_once(events: Events, made: dict[str, float]) -> float:
-    """Return when a client has had each of them once, with the longest delay in seconds."""
+    """Return when a client has got each slice once, with the longest delay in seconds."""
     await events.until(lambda seen: set(made) <= {each.name for each in seen if each.type == "ADDED"})
     assert_uninterrupted(events)
     counted = Counter(each.name for each in events.seen if each.name in made)

@@ -26,16 +26,14 @@ SHARED = "/v1/services,discovery.k8s.io/v1/endpointslices"
 
 class Member:
     def __init__(self, site: Site, number: int, *, given: bool, flags: tuple[str, ...] = ()) -> None:
-        """With `given`, the hub gets a certificate for its peer port from its operator, and requests none.
-
-        `flags` are additional flags of the hub.
-        """
+        """With `given`, the operator gives the hub a certificate for its peer port, and it requests none. `flags` are
+        additional flags of the hub."""
         self.name = f"{site.pool}-{number}"
         self.address = f"127.0.{site.net}.{number}"
         self.path_address = f"127.0.{site.net}.{100 + number}"
-        """The beginning of `path`."""
+        """The listening end of `path`."""
         self.path: Link | None = None
-        """The link through which other nodes of the pool reach the peer port, where a test cuts it."""
+        """The link through which other nodes of the pool reach the peer port, if a test needs to cut it."""
         self.link = Link(site.cloud.host, site.cloud.port)
         self.credential = site.cloud.authority.issue_node(self.name)
         folder = site.folder / self.name
@@ -73,15 +71,15 @@ class Member:
         return found
 
     def lists(self, path: str) -> int:
-        """The number of lists of a resource by the hub's own source."""
+        """Return the number of lists of a resource by the hub's own source."""
         return sum(int(each["lists"]) for each in self.hub.sources() if each["path"] == path)
 
     def version(self, path: str) -> int:
-        """The version that the hub's own source of a resource has reached."""
+        """Return the version that the hub's own source of a resource has reached."""
         return max((int(each["version"]) for each in self.hub.sources() if each["path"] == path), default=0)
 
     def server(self, path: str) -> str:
-        """The server from which the hub reads a resource."""
+        """Return the server from which the hub reads a resource."""
         return next((each["server"] for each in self.hub.sources() if each["path"] == path), "")
 
 
@@ -91,23 +89,21 @@ class Site:
     def __init__(
         self, cloud: RealCloud, folder: Path, pool: str, net: int, *, has_node_pools: bool = True
     ) -> None:
-        """The nodes have the addresses 127.0.`net`.1 and so on.
-
-        Without `has_node_pools` the cloud does not know the kind NodePool, and a label makes a node a member.
-        """
+        """The nodes have the addresses 127.0.`net`.1 and so on. Without `has_node_pools` the cloud lacks the kind
+        NodePool, and a label makes a node a member."""
         self.cloud = cloud
         self._has_node_pools = has_node_pools
         self.folder = folder
         self.pool = pool
         self.net = net
-        # mitmproxy refuses to connect to a port on which it listens, so it would refuse another hub's port, which is
-        # the same here.
+        # mitmproxy refuses to connect to a port number on which it listens, so it would refuse another hub's port,
+        # which has the same number here.
         self._reserved = ReservedPort()
         self.port = self._reserved.number
         self.members: list[Member] = []
 
     def prepare(self, *numbers: int, given: bool = True) -> None:
-        """Create the objects of manager and kubelets, and the hubs, which are not started yet."""
+        """Create the objects of manager and kubelets, and the hubs, without starting them."""
         cloud = self.cloud
         cloud.apply(HUB_RBAC)
         if self._has_node_pools:
@@ -135,7 +131,7 @@ class Site:
         self.cloud.admin.post(POOLS, {**pool, "metadata": {"name": self.pool}, "spec": {"type": "Edge"}})
 
     def register(self, member: Member) -> None:
-        """Make the member's Node, with the label of the pool."""
+        """Create the member's Node, with the label of the pool."""
         labels = {POOL_LABEL: self.pool}
         self.cloud.admin.post("/api/v1/nodes", {"metadata": {"name": member.name, "labels": labels}})
 
@@ -176,7 +172,7 @@ class Site:
         }
 
     def start(self) -> None:
-        """Start the hubs side by side, and return when all are ready."""
+        """Start the hubs concurrently; return when all are ready."""
         for each in self.members:
             each.hub.launch()
         for each in self.members:
@@ -190,7 +186,7 @@ class Site:
 
 @contextmanager
 def talking_site(cloud: RealCloud, folder: Path, net: int, members: int) -> Iterator[Site]:
-    """Nodes none of which leads, whose hubs find each other; `net` as for Site."""
+    """Create a pool without leaders whose hubs find each other; `net` as for Site."""
     made = Site(cloud, folder, "quarry", net)
     try:
         made.prepare(*range(1, members + 1))

@@ -23,16 +23,16 @@ from tests.support.polling import eventually
 START_TIMEOUT = 60.0
 """Seconds to readiness; 1.5 on idle cores."""
 SLACK = 30.0
-"""Seconds that a busy machine may add to an immediate event. A fault takes a minute or more."""
+"""Seconds that a busy machine may add to an immediate event. A bug would take a minute or more."""
 ROOT = Path(__file__).parents[3]
 READY = "/readyz?exclude=node"
-"""Few of the tests' clouds have a Node of the hub."""
+"""The readiness condition of the tests, as few of their clouds have a Node of the hub."""
 
 ACTIVATION = (sys.executable, "-m", "tests.hub.support.activation")
 
 
 class Hub:
-    """A hub process. A context manager; `restart` keeps ports and state."""
+    """A hub process, as a context manager; `restart` preserves ports and state."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Hub:
 
     @property
     def command(self) -> list[str]:
-        """The command that starts the hub, for a caller that does not use `start`."""
+        """Return the command that starts the hub, for a caller that does not use `start`."""
         started = [sys.executable, "-m", *self._program] if self._program else [str(ROOT / "scripts" / "hub")]
         return [*self._inside, *started, *self._flags]
 
@@ -118,12 +118,12 @@ class Hub:
         self._program, self._env = ("addons.command",), {"PYTHONPATH": str(checkout)}
 
     def start(self, *, ready: bool = True) -> None:
-        """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
+        """Start the hub; return when it is ready, or, if not required, when it responds at all."""
         self.launch()
         try:
             self.wait_until_ready(READY if ready else "/healthz")
         except BaseException:
-            self.stop()  # no caller has a hub to stop
+            self.stop()  # the caller has no hub to stop yet
             raise
 
     def launch(self) -> None:
@@ -136,11 +136,11 @@ class Hub:
         self.process.wait_until(lambda: self._answers(path), "become ready", START_TIMEOUT)
 
     async def started_elsewhere(self) -> None:
-        """Return when the hub is ready, which another program has started."""
+        """Return when the hub, which another program has started, is ready."""
         await asyncio.to_thread(eventually, partial(self._answers, READY), "it is ready", START_TIMEOUT)
 
     def stop(self) -> int:
-        """SIGTERM; the exit status."""
+        """Send SIGTERM; return the exit status."""
         process, self._process = self._process, None
         return process.stop() if process is not None else 0
 
@@ -162,7 +162,7 @@ class Hub:
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that carry these labels; 0 when there is none."""
+        """Return the sum of a metric's samples with these labels; 0 if there is none."""
         return sum_of_samples(self.admin("/metrics"), name, **labels)
 
     async def logged(self, pattern: str) -> None:
@@ -173,7 +173,7 @@ class Hub:
         eventually(lambda: self.metric(name, **labels) == wanted, f"{name} is {wanted:g}", timeout)
 
     def wait_until_stored(self, text: str, count: int, timeout: float = SLACK) -> None:
-        """Poll until so many values on the disk contain this text: another process sends no notification."""
+        """Poll until this many values on disk contain this text: another process sends no notification."""
         eventually(lambda: self._count_stored(text) >= count, f"{count} values hold {text}", timeout)
 
     def _count_stored(self, text: str) -> int:
@@ -194,7 +194,7 @@ __all__ = ["Hub", "ProcessFailedError"]
 
 @contextlib.asynccontextmanager
 async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
-    """A hub that runs, and is ready if asked for."""
+    """Run a hub; it is ready unless not required."""
     try:
         await asyncio.to_thread(hub.start, ready=ready)
         yield hub
@@ -203,6 +203,6 @@ async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
 
 
 def run_scene(isolated: list[str], scene: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program of tests/hub/support in networks of its own."""
+    """Run a program of tests/hub/support in its own network namespaces."""
     command = [*isolated, sys.executable, "-m", f"tests.hub.support.{scene}", str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)

@@ -1,4 +1,5 @@
-"""A pool of real and light nodes joins, meets a bad version, rolls forward and leaves; the manager is killed."""
+"""A pool of real and light nodes gets hubs, tries a bad version, upgrades and removes the hubs; the manager is killed
+meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from tests.hub.support.machine import LIMIT, Machine
 BAD, GOOD = "0.3.0", "0.3.1"
 IN_PROGRESS = ("start", "run", "check")
 GRACE = 20
-"""Seconds of silence after which the cloud calls a node unknown."""
+"""Seconds of silence after which the cloud marks a node as unknown."""
 STEPS = ("join", "bad version", "roll forward", "leave")
 
 type Minutes = Callable[[str, float], None]
@@ -33,7 +34,7 @@ type Minutes = Callable[[str, float], None]
 
 
 class Rollout(ConvertedPool):
-    """A context manager, in which the nodes run."""
+    """The pool's running nodes, as a context manager."""
 
     patience = 600.0
     interval = 0.5
@@ -55,7 +56,7 @@ class Rollout(ConvertedPool):
         self._stack = ExitStack()
         self.installed: list[InstalledNode] = []
         self.broken = self.away = ""
-        """The node whose doctor reports a fault, and the node whose link is cut at times."""
+        """The node whose doctor reports an error, and the node whose link is cut at times."""
 
     def __enter__(self) -> Rollout:
         with ExitStack() as stack:
@@ -91,16 +92,16 @@ class Rollout(ConvertedPool):
         self._managers = [self._stack.enter_context(nodes_manager(self.cloud, folder))]
 
     def repair(self) -> None:
-        """Remove the fault that a doctor found, and try the node again."""
+        """Remove the error that a doctor found, and let the manager retry the node."""
         (self._folder / self.broken).unlink()
         self.try_again(self.broken)
 
     def leave_cloud(self) -> None:
-        """Cut the link of the node that is away."""
+        """Cut the link of the absent node."""
         self._link.black_hole()
 
     def wait_until_away(self) -> None:
-        """Wait until the cloud has noticed."""
+        """Wait until the cloud has marked the node as absent."""
         self.admin.wait_for(NODES, self.away, lambda node: not is_ready(node), timeout=LIMIT)
 
     def come_back(self) -> None:
@@ -110,7 +111,7 @@ class Rollout(ConvertedPool):
         return [*self.phases().values()].count(phase)
 
     def is_quiet(self) -> bool:
-        """Whether no node is under way."""
+        """Return True if no node is being converted."""
         return not any(phase.endswith(IN_PROGRESS) for phase in self.phases().values())
 
     def fleet(self) -> str:
@@ -142,7 +143,7 @@ class Rollout(ConvertedPool):
 def rollout(
     folder: Path, programs: Mapping[str, Path], helm: Path, *, real: int, light: int, wave: str
 ) -> Iterator[Rollout]:
-    """A pool with its own control plane, whose node controller detects absent nodes."""
+    """Create a pool with its own control plane, whose node controller detects absent nodes."""
     flags = [f"--node-monitor-grace-period={GRACE}s"]
     with (
         nodes_cloud(
@@ -154,7 +155,7 @@ def rollout(
 
 
 def run(pool: Rollout, tell: Minutes) -> None:
-    """Go through all steps. AssertionError where one does not end as it should."""
+    """Execute all steps. AssertionError if one does not end as expected."""
     files = [node.machine.files() for node in pool.installed]
     for name, step in zip(STEPS, (_join, _meet_a_bad_version, _roll_forward, _leave), strict=True):
         began = time.monotonic()
@@ -164,7 +165,7 @@ def run(pool: Rollout, tell: Minutes) -> None:
 
 
 def _join(pool: Rollout) -> None:
-    """Join the nodes; one is absent, and the doctor of another reports a fault."""
+    """Install hubs on the nodes; one node is absent, and the doctor of another reports an error."""
     pool.leave_cloud()
     size = len(pool.members)
     pool.start_manager()
@@ -185,7 +186,7 @@ def _join(pool: Rollout) -> None:
 
 
 def _meet_a_bad_version(pool: Rollout) -> None:
-    """Upgrade a wave to a bad version; each of its nodes rolls back. A node of a later wave leaves."""
+    """Upgrade a wave to a bad version; each of its nodes rolls back. A node of a later wave goes absent."""
     pool.ask_for(BAD)
     pool.leave_cloud()
     pool.until(lambda: pool.pool_condition()[0] == "Stopped" and pool.is_quiet())
@@ -207,7 +208,7 @@ def _meet_a_bad_version(pool: Rollout) -> None:
 
 
 def _roll_forward(pool: Rollout) -> None:
-    """Upgrade again; one node is absent, and those that rolled back are tried again."""
+    """Upgrade again; one node is absent, and the nodes that rolled back are retried."""
     tried, size = pool.jobs("upgrade"), len(pool.members)
     pool.wait_until_away()
     pool.ask_for(GOOD)

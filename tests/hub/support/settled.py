@@ -1,4 +1,4 @@
-"""Waits until a hub has the cloud's objects, so that a test's watch begins at a settled state."""
+"""Waits until a hub has the cloud's objects, so that a test's watch starts from a settled state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def caught_up(cloud: RealCloud, hub: Hub) -> None:
 
 
 def _newest(cloud: RealCloud, source: Json) -> int:
-    """The highest version among the objects of a source; 0 if it has none, or its kind is unknown."""
+    """Return the highest version among the objects of a source; 0 if it has none, or its kind is unknown."""
     chosen = {name: source[name] for name in ("labelSelector", "fieldSelector") if source[name]}
     answer = cloud.admin.request("GET", source["path"], query=chosen)
     items = answer.json()["items"] if answer.status == 200 else []

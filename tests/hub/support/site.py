@@ -17,7 +17,7 @@ from tests.hub.support.process import Hub
 def hub_before(
     cloud: RealCloud, folder: Path, node: str, *flags: str, link: Link | None = None, **how: Any
 ) -> Hub:
-    """The hub of a node with its own identity at the cloud, not started yet. `how` as for `Hub`."""
+    """Return the hub of a node with its own identity at the cloud, not started yet. `how` as for `Hub`."""
     cloud.apply(HUB_RBAC)
     server = cloud.url if link is None else f"https://{link.host}:{link.port}"
     return Hub(folder, server, node=node, kubeconfig=cloud.node_kubeconfig(node), flags=flags, **how)
@@ -25,8 +25,8 @@ def hub_before(
 
 @contextmanager
 def behind_a_link(cloud: RealCloud, folder: Path, node: str) -> Iterator[Outage]:
-    """A running hub, behind its own link."""
-    # So long that no answer can be had by waiting for rules or a first copy: see SLACK.
+    """Run a hub behind its own link."""
+    # Long enough that no response can come from waiting for rules or a first copy: see SLACK.
     with (
         Link(cloud.host, cloud.port) as link,
         hub_before(cloud, folder, node, "--wait", "60", link=link) as hub,
@@ -38,7 +38,7 @@ def behind_a_link(cloud: RealCloud, folder: Path, node: str) -> Iterator[Outage]
 def controlled_site(
     folder: Path, programs: Mapping[str, Path], controllers: Sequence[str], manager_flags: Sequence[str] = ()
 ) -> Iterator[tuple[RealCloud, Outage]]:
-    """A new cloud with these Kubernetes controllers, and a hub behind a link to it."""
+    """Start a new cloud with these Kubernetes controllers, and a hub behind a link to it."""
     with (
         RealCloud(folder / "cloud", programs, controllers=controllers, manager_flags=manager_flags) as cloud,
         behind_a_link(cloud, folder / "hub", "node-1") as outage,

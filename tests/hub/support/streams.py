@@ -17,7 +17,7 @@ from tests.support.background import beside
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 WAIT = 30.0
-"""Seconds that a test waits for an event; it comes in milliseconds, and on busy cores in some seconds."""
+"""Seconds that a test waits for an event, which takes milliseconds, or some seconds on busy cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ async def watching(
     headers: Mapping[str, str] = {},
     **query: str,
 ) -> AsyncIterator[Events]:
-    """Watch over HTTP/1.1; the watch is open and read from its response headers until the block ends."""
+    """Watch over HTTP/1.1; the watch is open from its response headers until the block ends."""
     events = Events()
     connector = aiohttp.TCPConnector(ssl=False)
     sent = {"User-Agent": f"{component}/v1", "Accept": f"{encoding},*/*", **headers}
@@ -110,7 +110,7 @@ async def listed(
     headers: Mapping[str, str] = {},
     **query: str,
 ) -> dict[str, ApiObject]:
-    """The objects of a list by name; AssertionError with the body for any other answer than 200."""
+    """Return the objects of a list by name; AssertionError with the body for any response other than 200."""
     sent = {"User-Agent": f"{component}/v1", "Accept": f"{encoding},*/*", **headers}
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
@@ -125,7 +125,7 @@ async def listed(
 
 
 async def executed(url: str) -> bytes:
-    """Return the answer to an exec through the hub of this URL."""
+    """Return the response to an exec through the hub at this URL."""
     async with (
         aiohttp.ClientSession() as session,
         session.ws_connect(url + EXEC, protocols=("v5.channel.k8s.io",)) as socket,

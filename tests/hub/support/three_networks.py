@@ -1,8 +1,7 @@
-"""Three nodes, each with a network of its own: a link to the cloud, and one to each other: `… three_networks FOLDER`.
-
-Runs as root of a new user and network namespace (`unshare --map-root-user --net`), which is the cloud's network and the
-router between the nodes. Cuts the link of one node by all means, and prints by whose way it has the cloud then.
-"""
+"""Three nodes in separate networks, each with a link to the cloud and one to the other nodes: `… three_networks
+FOLDER`. Runs as root of a new user and network namespace (`unshare --map-root-user --net`), which is the cloud's
+network and the router between the nodes. Cuts the link of one node in each way, and prints whose link the node then
+uses."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ CUTS = {
         "tc qdisc del dev wan root",
     ),
 }
-"""The commands that break the node's own link, and heal it. The bucket drops packets larger than TCP's handshake."""
+"""The commands that break the node's own link, and repair it. The bucket drops packets larger than TCP's handshake."""
 
 
 def run(command: str) -> None:
@@ -56,7 +55,7 @@ def run(command: str) -> None:
 
 
 class Network:
-    """A thread whose network is a node's, and the node's hub, which it starts."""
+    """A thread in a node's network namespace, and the node's hub, which it starts."""
 
     hub: Hub
 
@@ -66,14 +65,14 @@ class Network:
         self._tid = self.do(threading.get_native_id)
 
     def do[T](self, what: Callable[[], T]) -> T:
-        """Do something in the node's network."""
+        """Call a function in the node's network."""
         return self._thread.submit(what).result()
 
     def run(self, command: str) -> None:
         self.do(partial(run, command))
 
     def connect(self, outer: str, inner: str, net: str) -> None:
-        """Add a link to the router, which is .1 in the net, and the node .2."""
+        """Add a link to the router, which has address .1 in the net, and the node .2."""
         run(f"ip link add {outer} type veth peer name {inner} netns {self._tid}")
         run(f"ip addr add {net}.1/24 dev {outer}")
         run(f"ip link set {outer} up")
@@ -107,7 +106,7 @@ class Node(Network):
         self.hub = Hub(folder, server, node=self.name, kubeconfig=kubeconfig, flags=flags)
 
     def alter(self, command: str) -> None:
-        """Run a command in the node's network, which knows the router on its link to the cloud."""
+        """Run a command in the node's network, with the router's address on its link to the cloud."""
         self.run(command.format(router=f"10.1.{self.number}.1"))
 
     async def until(self, what: Callable[[], bool]) -> None:
@@ -123,8 +122,8 @@ class Node(Network):
         return isinstance(found, dict) and found["canLead"] and found["role"] != "none"
 
     def renew(self, holder: str) -> int:
-        """Renew the node's lease as kubelet does; the status of the answer."""
-        # The hub renews the cloud's as often in this time as a kubelet does.
+        """Renew the node's lease like kubelet; return the status of the response."""
+        # The hub renews the Lease in the cloud as often as a kubelet does.
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 2}
         body = obj("Lease", self.name, "kube-node-lease", spec=spec)
         http = urllib3.PoolManager(retries=False, timeout=5, headers={"User-Agent": "kubelet/v1.34.0"})
@@ -134,7 +133,7 @@ class Node(Network):
 
     @contextlib.contextmanager
     def renewing(self, how: str) -> Iterator[None]:
-        """Renew the lease again and again meanwhile, as a kubelet of the node."""
+        """Renew the lease repeatedly during this block, like a kubelet of the node."""
         over, number = threading.Event(), itertools.count()
 
         def renew() -> None:
@@ -142,7 +141,7 @@ class Node(Network):
                 self.renew(f"{how} {next(number)}")
 
         kubelet = threading.Thread(target=renew)
-        self.do(kubelet.start)  # a thread has the network of the thread that starts it
+        self.do(kubelet.start)  # a thread inherits the network of the thread that starts it
         try:
             yield
         finally:
@@ -150,19 +149,19 @@ class Node(Network):
             kubelet.join()
 
     def executed(self) -> bytes:
-        """Return the answer to an exec through the node's hub."""
+        """Return the response to an exec through the node's hub."""
         return asyncio.run(executed(self.hub.url))
 
 
-class Door:
-    """Forwards callers, except those from one address."""
+class Forwarder:
+    """Forward callers, except those from one address."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.StreamWriter, str] = {}
         self._refused = ""
 
     def refuse(self, address: str) -> None:
-        """Reset what comes from an address, what is open and what is not; "" for none."""
+        """Reset connections from an address, open and new ones; "" for none."""
         self._refused = address
         for each in [each for each, caller in self._open.items() if caller == address]:
             each.transport.abort()
@@ -179,10 +178,10 @@ class Door:
 
 @asynccontextmanager
 async def in_the_cloud(
-    authority: Authority, folder: Path, door: Door | None = None
+    authority: Authority, folder: Path, door: Forwarder | None = None
 ) -> AsyncIterator[ScriptableCloud]:
-    """A cloud at the address CLOUD."""
-    door = door or Door()
+    """Run a cloud at the address CLOUD."""
+    door = door or Forwarder()
     for each in ("ip link set lo up", f"ip addr add {CLOUD}/32 dev lo", "sysctl -q -w net.ipv4.ip_forward=1"):
         run(each)
     async with ScriptableCloud(tls=authority.server_context(folder, [CLOUD])) as cloud:
@@ -202,7 +201,7 @@ async def in_the_cloud(
 
 
 def holder(cloud: ScriptableCloud, node: Node) -> str:
-    """Return the holder of the node's lease in the cloud: the hub's own answers do not count."""
+    """Return the holder of the node's lease in the cloud, as the hub's own responses do not show it."""
     spec = cloud.store.get("leases", node.name, "kube-node-lease")["spec"]
     return str(spec.get("holderIdentity", ""))
 
@@ -214,7 +213,7 @@ async def renewed(cloud: ScriptableCloud, node: Node, how: str) -> None:
 
 
 async def longest_gap(cloud: ScriptableCloud, node: Node, borrowed: Callable[[], Awaitable[None]]) -> float:
-    """The longest time between two renewals at the cloud, until the first one after the way was borrowed."""
+    """Return the longest time between two renewals at the cloud, up to the first one over the borrowed link."""
     waiting, last, at, longest = asyncio.ensure_future(borrowed()), holder(cloud, node), time.monotonic(), 0.0
     async with asyncio.timeout(PATIENCE):
         while True:

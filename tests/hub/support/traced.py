@@ -1,4 +1,4 @@
-"""The hub, which notes calls of named functions: `python -m tests.hub.support.traced FILE NAMES FLAGS…`."""
+"""The hub with recorded calls of named functions: `python -m tests.hub.support.traced FILE NAMES FLAGS…`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from addons import command
 
 
 def trace(file: Path, names: list[str]) -> None:
-    """Append the name of each of these functions to the file whenever it is called."""
+    """Append the name of each of these functions to the file at each call."""
     named: dict[CodeType, str] = {}
     for name in names:
         function = inspect.unwrap(pkgutil.resolve_name(name))

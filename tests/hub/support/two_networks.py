@@ -1,8 +1,6 @@
-"""A node and a pod, each with a network of its own, and a hub that makes the address for pods: `… two_networks FOLDER`.
-
-Runs as root of a new user and network namespace (`unshare --map-root-user --net`). Prints what the pod gets, and
-what is left of the address when the hub is uninstalled.
-"""
+"""A node and a pod in separate networks, and a hub that adds the pod address: `… two_networks FOLDER`. Runs as root of
+a new user and network namespace (`unshare --map-root-user --net`). Prints the pod's responses, and what remains of the
+address when the hub is uninstalled."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ for address in sys.argv[2:]:
             conn.sendall(b"GET /version HTTP/1.1\\r\\nHost: kubernetes\\r\\nConnection: close\\r\\n\\r\\n")
             print(address, conn.recv(8).decode())
 """
-"""Sends a request to the hub at each address, and trusts only the CA in a file."""
+"""A program that sends a request to the hub at each address, and trusts only the CA in a file."""
 
 
 def run(*arguments: str) -> None:
@@ -43,7 +41,7 @@ def run(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def pod() -> Iterator[list[str]]:
-    """The prefix of commands that run in the pod, which reaches the node by its default route."""
+    """Return the prefix of commands that run in the pod, which reaches the node by its default route."""
     with subprocess.Popen(["unshare", "--net", "sleep", "300"]) as sleeper:
         try:
             while os.readlink(f"/proc/{sleeper.pid}/ns/net") == os.readlink("/proc/self/ns/net"):
@@ -75,7 +73,7 @@ def pod() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def hub(folder: Path) -> Iterator[None]:
-    """A hub without a cloud, from the moment in which it serves the first address."""
+    """Run a hub without a cloud; yield once it serves the first address."""
     flags = ["--server", "http://127.0.0.1:1", "--node", "n1", "--state-dir", str(folder), "--peer-port", "0"]
     command = [sys.executable, "-m", "addons.command", *flags, *FOR_PODS]
     with subprocess.Popen(command, stderr=sys.stderr) as process:

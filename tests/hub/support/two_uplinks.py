@@ -1,8 +1,6 @@
-"""A node with two links to the cloud, in a network of its own: `… two_uplinks FOLDER`.
-
-Runs as root of a new user and network namespace (`unshare --map-root-user --net`), which is the cloud's network. Cuts
-the link that the node prefers by all means, and prints by which one it has the cloud then.
-"""
+"""A node with two links to the cloud, in its own network: `… two_uplinks FOLDER`. Runs as root of a new user and
+network namespace (`unshare --map-root-user --net`), which is the cloud's network. Cuts the node's preferred link in
+each way, and prints which link the node then uses."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.request_log import matching
 from tests.hub.support.lone_links import register
 from tests.hub.support.process import Hub
-from tests.hub.support.three_networks import CLOUD, LEASES, PATIENCE, PORT, Door, Network, in_the_cloud
+from tests.hub.support.three_networks import CLOUD, LEASES, PATIENCE, PORT, Forwarder, Network, in_the_cloud
 from tests.support.objects import obj
 
 NODE, PREFERRED, OTHER = "island-1", "wan1", "wan2"
@@ -42,7 +40,7 @@ DOWN = (f"ip link set {PREFERRED} down", f"ip link set {PREFERRED} up")
 
 
 class Node(Network):
-    """The node, and a watch through its hub."""
+    """A node, and a watch through its hub."""
 
     def __init__(self, authority: Authority, folder: Path) -> None:
         super().__init__(NODE)
@@ -61,8 +59,8 @@ class Node(Network):
         self.has_ended = False
 
     def watch(self) -> None:
-        """Watch Services as kube-proxy does, from now on."""
-        # A thread has the network of the thread that starts it.
+        """Watch Services like kube-proxy, from now on."""
+        # A thread inherits the network of the thread that starts it.
         self.do(partial(threading.Thread(target=self._follow, daemon=True).start))
 
     def _follow(self) -> None:
@@ -81,7 +79,7 @@ class Node(Network):
         self.has_ended = True
 
     def renew(self, holder: str) -> int:
-        """Renew the node's lease, which the hub relays; the status of the answer."""
+        """Renew the node's lease, which the hub relays; return the status of the response."""
         headers = {"User-Agent": "kubelet/v1.34.0", "Content-Type": "application/merge-patch+json"}
         url, body = f"{self.hub.url}{LEASES}/{NODE}", f'{{"spec":{{"holderIdentity":"{holder}"}}}}'
         try:
@@ -94,13 +92,13 @@ class Node(Network):
             return 0
 
     def fetch(self) -> set[str]:
-        """Read a large object, which the hub relays; return the devices by which it arrived."""
+        """Read a large object, which the hub relays; return the devices on which it arrived."""
         before = received()
         urllib3.PoolManager(retries=False, timeout=10).request("GET", self.hub.url + CONFIG_MAPS)
         return {name for name, size in received().items() if size - before[name] > LARGE}
 
     def says(self) -> tuple[bool, str, str]:
-        """Whether the metric names an uplink, and the uplink in `/readyz` and in the status."""
+        """Return the uplinks in the metric, in `/readyz` and in the status report."""
         status = self.hub.debug("status")
         assert isinstance(status, dict)
         named = self.hub.metric("edgehub_link", via=f"uplink {status['cloud']['uplink']}") == 1
@@ -108,7 +106,7 @@ class Node(Network):
 
 
 def received() -> dict[str, int]:
-    """The bytes received by each uplink of this thread's network."""
+    """Return the bytes received by each uplink of this thread's network."""
     lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
     found = {
         name.strip(): int(counts.split()[0]) for name, _, counts in (each.partition(":") for each in lines)
@@ -135,7 +133,7 @@ async def assert_uses(node: Node, cloud: ScriptableCloud, uplink: str, how: str)
 
 async def main(folder: Path) -> None:
     authority = Authority()
-    door = Door()
+    door = Forwarder()
     async with in_the_cloud(authority, folder, door) as cloud:
         register(cloud, NODE)
         cloud.store.create(obj("Lease", NODE, "kube-node-lease", spec={}))

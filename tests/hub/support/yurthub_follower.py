@@ -1,7 +1,5 @@
-"""The requests of a following YurtHub to its leader, like OpenYurt 1.7.0: one list, then watches, over HTTP/2.
-
-The cacher of k8s.io/apiserver asks, and YurtHub's reverse proxy hands the requests on with the certificate of the node.
-"""
+"""The requests of a following YurtHub to its leader, like OpenYurt 1.7.0: one list, then watches, over HTTP/2. The
+cacher of k8s.io/apiserver sends them, and YurtHub's reverse proxy forwards them with the node's certificate."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ ACCEPT = "application/json, */*"
 """The Accept header of a YurtHub: client-go's default."""
 LIST = "limit=10000"
 WATCH = "allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=427&watch=true"
-"""The time is any between 300 and 600."""
+"""The query of a watch; YurtHub chooses a timeout between 300 and 600 s."""
 
 
 class Event(NamedTuple):
@@ -38,7 +36,7 @@ class Watch:
 
     def __init__(self, streams: Streams, stream: int) -> None:
         self.events: list[Event] = []
-        """The events that `first` and `end` have read."""
+        """The events read by `first` and `end`."""
         self._streams = streams
         self._stream = stream
         self._encoding = encoding_of(streams, stream)
@@ -47,12 +45,12 @@ class Watch:
         """The number of bytes read."""
 
     async def first(self, name: str) -> Event:
-        """The first event about an object."""
+        """Return the first event about an object."""
         await until(self._streams, lambda: any(each.name == name for each in self._read()))
         return next(each for each in self.events if each.name == name)
 
     async def end(self) -> Event:
-        """The last event, when the server has ended the watch."""
+        """Return the last event, once the server has ended the watch."""
         await until(self._streams, lambda: self._stream in self._streams.ended)
         return self._read()[-1]
 
@@ -66,7 +64,7 @@ class Watch:
 
 
 class YurtHubFollower:
-    """Reads one resource of a server, by a connection of `connected`."""
+    """Read one resource of a server, over a connection of `connected`."""
 
     def __init__(self, streams: Streams, node: str, path: str, accept: str = ACCEPT) -> None:
         self._streams = streams
@@ -79,7 +77,7 @@ class YurtHubFollower:
         }
 
     async def list_names(self, query: str) -> tuple[int, list[str]]:
-        """The version of a list, and the names of its objects."""
+        """Return the version of a list, and the names of its objects."""
         stream = await self._ask(query)
         await until(self._streams, lambda: stream in self._streams.ended)
         body = self._streams.bodies[stream]
@@ -98,10 +96,8 @@ class YurtHubFollower:
         return Watch(self._streams, stream)
 
     async def _ask(self, query: str) -> int:
-        """The stream of an answer, whose headers have come.
-
-        A leader that has no copy yet waits for one before it answers 503, after which client-go asks again.
-        """
+        """Return the stream of a response whose headers have arrived. A leader without a copy waits for one before it
+        answers 503, after which client-go retries."""
         async with asyncio.timeout(WAIT):
             while (status := await self._status(stream := self._get(query))) == 503:
                 pass
@@ -117,7 +113,7 @@ class YurtHubFollower:
 
 
 def encoding_of(streams: Streams, stream: int) -> Encoding:
-    """The encoding by the Content-Type, which has a parameter for a protobuf watch."""
+    """Return the encoding named by the Content-Type, which has a parameter for a protobuf watch."""
     return Encoding(streams.types[stream].partition(";")[0])
 
 
@@ -130,7 +126,7 @@ async def until(streams: Streams, wanted: Callable[[], bool]) -> None:
 async def connected(
     address: tuple[str, int], authority: Path, credential: Credential, folder: Path
 ) -> AsyncIterator[Streams]:
-    """An HTTP/2 connection with a node's certificate, whose files are written to a folder."""
+    """Open an HTTP/2 connection with a node's certificate, whose files are written to a folder."""
     context = ssl.create_default_context(cafile=str(authority))
     context.load_cert_chain(*credential.write(folder, "yurthub-follower"))
     context.set_alpn_protocols(["h2"])

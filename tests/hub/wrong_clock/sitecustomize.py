@@ -1,9 +1,7 @@
-"""A wall clock that can be set while a process runs: Python imports this by itself where this folder is on its path.
-
-Every way from Python to the wall clock that the hub and its libraries take is moved by as many seconds as the file
-`WRONG_CLOCK` holds, a double. The monotonic clock stays, as it does when a clock is set. What C code reads for itself
-stays too: OpenSSL looks at certificates by the machine's clock.
-"""
+"""A wall clock that can be set while a process runs: Python imports this module by itself if its folder is on the path.
+Every function by which the hub and its libraries read the wall clock in Python is shifted by the seconds in the file
+`WRONG_CLOCK`, a double. The monotonic clock is unchanged, as when a real clock is set. C code is unchanged too: OpenSSL
+checks certificates by the machine's clock."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ _SET = _opened()
 
 
 def offset() -> float:
-    """Seconds that the clock is ahead."""
+    """Return the seconds by which the clock is ahead."""
     seconds: float = struct.unpack("d", _SET[:SIZE])[0]
     return seconds
 
 
 class AnyDatetime(type):
-    """Instances that C code makes are of the real class, and pass as instances of this class, too."""
+    """A metaclass: instances created by C code are of the real class, and count as instances of this class, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, REAL)
@@ -44,7 +42,7 @@ class AnyDatetime(type):
 
 
 class Datetime(REAL, metaclass=AnyDatetime):
-    """The method that reads the clock."""
+    """A datetime class whose clock is shifted."""
 
     @classmethod
     def now(cls, tz: datetime.tzinfo | None = None) -> Datetime:

@@ -1,4 +1,4 @@
-"""A notification wakes the tasks that wait, and no others."""
+"""A notification wakes the waiting tasks, and no others."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def test_a_notification_wakes_all_current_waiters() -> None:
 
 
 async def test_a_notification_before_the_first_iteration_is_not_missed() -> None:
-    """A task that waits for several notifiers makes a future of each, and awaits them an iteration later."""
+    """A task that waits for several notifiers creates a future of each, and awaits them an iteration later."""
     notifier = Notifier()
     waiting = asyncio.ensure_future(notifier.wait())
     notifier.notify()

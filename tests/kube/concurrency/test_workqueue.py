@@ -1,4 +1,4 @@
-"""The work queue hands out each key once, to one worker at a time, and again after a delay; against a model."""
+"""The work queue returns each key once, to one worker at a time, and again after a delay; compared with a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kube.concurrency.workqueue import FIRST_RETRY, LAST_RETRY, Bucket, Queue
 
 
 async def taken(queue: Queue[str]) -> list[str]:
-    """All keys that are ready now."""
+    """Return all keys that are ready now."""
     keys = []
     while len(queue):
         try:
@@ -24,7 +24,7 @@ async def taken(queue: Queue[str]) -> list[str]:
 
 
 @pytest.mark.looptime
-async def test_a_key_waits_once_in_the_order_of_coming() -> None:
+async def test_a_key_is_queued_once_in_the_order_of_addition() -> None:
     queue: Queue[str] = Queue()
     for key in "abab":
         queue.add(key)
@@ -34,7 +34,7 @@ async def test_a_key_waits_once_in_the_order_of_coming() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_key_that_is_worked_on_comes_again_after() -> None:
+async def test_a_key_added_while_it_is_processed_is_returned_again_afterwards() -> None:
     queue: Queue[str] = Queue()
     queue.add("a")
     await queue.get()
@@ -48,7 +48,7 @@ async def test_a_key_that_is_worked_on_comes_again_after() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_worker_that_is_cancelled_takes_no_key_with_it() -> None:
+async def test_a_cancelled_worker_loses_no_key() -> None:
     queue: Queue[str] = Queue()
     waiting = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
@@ -59,7 +59,7 @@ async def test_a_worker_that_is_cancelled_takes_no_key_with_it() -> None:
 
 
 @pytest.mark.looptime
-async def test_the_shorter_of_two_delays_counts() -> None:
+async def test_the_shorter_of_two_delays_applies() -> None:
     loop = asyncio.get_running_loop()
     queue: Queue[str] = Queue()
     queue.add_after("a", 10)
@@ -73,7 +73,7 @@ async def test_the_shorter_of_two_delays_counts() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_addition_ends_a_delay() -> None:
+async def test_adding_a_delayed_key_makes_it_ready() -> None:
     queue: Queue[str] = Queue()
     queue.add_after("a", 10)
     queue.add("a")
@@ -87,7 +87,7 @@ async def test_an_addition_ends_a_delay() -> None:
 
 
 @pytest.mark.looptime
-async def test_retries_wait_longer_each_time_until_forgotten() -> None:
+async def test_retries_back_off_until_the_key_is_reset() -> None:
     queue: Queue[str] = Queue()
     delays = []
     for _ in range(18):
@@ -102,7 +102,7 @@ async def test_retries_wait_longer_each_time_until_forgotten() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_thousand_failures_are_no_trouble() -> None:
+async def test_the_delay_after_a_thousand_failures_is_bounded() -> None:
     queue: Queue[str] = Queue()
     for _ in range(2000):
         queue.retry("a")
@@ -112,7 +112,7 @@ async def test_a_thousand_failures_are_no_trouble() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_bucket_spreads_requests_beyond_the_burst() -> None:
+async def test_a_token_bucket_spreads_requests_beyond_the_burst() -> None:
     bucket = Bucket(rate=10, burst=2)
     assert [round(bucket.reserve(), 6) for _ in range(4)] == [0, 0, 0.1, 0.2]
     await asyncio.sleep(1)
@@ -123,7 +123,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "get", "done"]), st.sampled_f
 
 
 @given(STEPS)
-def test_no_key_is_lost_or_worked_on_twice_at_once(steps: list[tuple[str, str]]) -> None:
+def test_no_key_is_lost_or_processed_by_two_workers_at_once(steps: list[tuple[str, str]]) -> None:
     async def run() -> None:
         queue: Queue[str] = Queue()
         wanted: set[str] = set()

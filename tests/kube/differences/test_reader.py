@@ -1,4 +1,4 @@
-"""A record that is damaged, oversized or made for another version ends the stream with an UnusableRecord only."""
+"""A record that is damaged, oversized or for another version ends the stream with an UnusableRecord only."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def record(kind: int, content: bytes) -> bytes:
 
 
 def unsized(content: bytes) -> bytes:
-    """A zstd frame that does not say what it unpacks to."""
+    """Return a zstd frame without its decompressed size."""
     packer = zstandard.ZstdCompressor().compressobj()
     return packer.compress(content) + packer.flush()
 
 
 def understated(content: bytes) -> bytes:
-    """A zstd frame that decompresses to more than its header says: the size is the two bytes after magic and
+    """Return a zstd frame that decompresses to more than its header says: the size is the two bytes after magic and
     descriptor."""
     packed = bytearray(pack(content))
     assert 256 <= len(content) < 65536 + 256
@@ -83,7 +83,7 @@ def test_a_malformed_record_is_unusable(bad: bytes) -> None:
     assert holder.held == {("default", "a"): (7, BEFORE)}
 
 
-def test_events_before_the_error_are_given() -> None:
+def test_events_before_a_malformed_record_are_returned() -> None:
     holder = Holder(CODEC, {("default", "a"): (7, BEFORE)})
     with pytest.raises(UnusableRecord):
         holder.feed(DIFFERENCE + DIFFERENCE)

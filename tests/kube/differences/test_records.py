@@ -1,4 +1,4 @@
-"""Differences carry the same events as an ordinary watch, in fewer bytes."""
+"""Differences transfer the same events as an ordinary watch, in fewer bytes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ JSON = codec_for(Encoding.JSON)
     changes=st.lists(st.tuples(st.integers(0, 3), st.text(max_size=40), st.booleans()), max_size=12),
     cuts=st.lists(st.integers(1, 200), max_size=6),
 )
-def test_any_changes_in_any_chunks_read_as_they_were(
+def test_any_changes_in_any_chunks_are_decoded_unchanged(
     changes: list[tuple[int, str, bool]], cuts: list[int]
 ) -> None:
     def watch() -> Iterator[WatchFrame]:
-        """Events as a server would send them: objects come, change, and go."""
+        """Yield events like a server: objects are added, modified and deleted."""
         held: set[int] = set()
         for version, (number, text, goes) in enumerate(changes, start=1):
             meta = {"name": f"o-{number}", "namespace": "default", "resourceVersion": str(version)}
@@ -47,14 +47,14 @@ def test_any_changes_in_any_chunks_read_as_they_were(
     assert read + holder.read(stream) == frames
 
 
-def test_an_endpoint_that_changes_costs_less_than_a_thirtieth() -> None:
+def test_a_changed_endpoint_takes_less_than_a_thirtieth_of_the_bytes() -> None:
     before, after = endpoint_slice("a", 7, ready=True), endpoint_slice("a", 8, ready=False)
     frame = JSON.encode_event("MODIFIED", "discovery.k8s.io/v1", "EndpointSlice", after)
     record = event_record(frame, Former("default", "a", 7, before))
     assert len(record) * 30 < len(frame)
 
 
-def test_a_state_is_one_stream_of_pieces() -> None:
+def test_a_state_is_encoded_as_one_stream_in_pieces() -> None:
     items = [endpoint_slice(f"slice-{number}", 7 + number) for number in range(200)]
     frames = [JSON.encode_event("ADDED", "discovery.k8s.io/v1", "EndpointSlice", each) for each in items]
     records = list(state_records(frames))

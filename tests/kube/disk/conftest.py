@@ -1,4 +1,4 @@
-"""A disk that is open during a test."""
+"""An open disk for each test."""
 
 from __future__ import annotations
 

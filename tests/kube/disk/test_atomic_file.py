@@ -21,7 +21,7 @@ def test_a_file_up_to_the_bound_is_read(tmp_path: Path) -> None:
     assert len(read_file(tmp_path / "link")) == MAX_FILE
 
 
-def test_a_larger_file_takes_no_memory(tmp_path: Path) -> None:
+def test_a_file_beyond_the_bound_is_refused_without_reading_it(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     os.truncate(file, 1 << 40)

@@ -1,4 +1,4 @@
-"""A copy is read completely or not at all: its objects, and the row with their number."""
+"""A copy is loaded completely or not at all: its objects, and the row with their number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kube.disk.database import Disk, open_cache
 from tests.kube.support.copied import change, full_copy, raws
 
 
-def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
+def test_a_list_and_its_changes_are_loaded_after_a_restart(disk: Disk) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
     disk.write(change(2, {("", "3"): b"z", ("a", "1"): None}, 2))
     disk.close()
@@ -23,7 +23,7 @@ def test_a_change_without_a_base_makes_no_copy(disk: Disk) -> None:
     assert read_copy(disk, "s") is None
 
 
-def test_a_source_is_dropped(disk: Disk) -> None:
+def test_a_dropped_source_leaves_no_rows(disk: Disk) -> None:
     for name in ("s", "t"):
         disk.write(full_copy(name, {"version": 1}, {("a", "1"): name.encode()}))
     disk.write(dropped_copy("s"))
@@ -34,7 +34,7 @@ def test_a_source_is_dropped(disk: Disk) -> None:
 
 
 def object_key(source: str, name: str) -> str:
-    """The key of object a/name in diskcache."""
+    """Return the key of object a/name in diskcache."""
     return "\x00".join(("o", source, "a", name))
 
 
@@ -48,7 +48,7 @@ def test_an_object_under_the_key_of_another_is_not_read(disk: Disk) -> None:
     assert raws(disk, "t") == [b"z"]
 
 
-def test_a_row_that_is_gone_makes_no_smaller_copy(disk: Disk) -> None:
+def test_a_copy_with_a_missing_row_is_not_loaded(disk: Disk) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
     disk.close()
     with open_cache(disk.folder) as cache:

@@ -1,4 +1,4 @@
-"""The database gives back what was written: after a crash, on a full disk, and beside a damaged file."""
+"""The database returns what was written: after a crash, on a full disk, and next to a damaged file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ while True:
 """
 
 
-def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
+def test_tables_with_similar_names_are_separate(disk: Disk) -> None:
     disk.write({"table": TableChanges({"a": b"1", "b": b"2"}), "tab": TableChanges({"c": b"3"})})
     disk.write({"table": TableChanges({"a": None})})
     assert disk.rows("table") == {"b": b"2"}
@@ -51,11 +51,11 @@ def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize(("is_durable", "wanted"), [(False, ["t\0a"]), (True, [2, "t\0a", 1])])
-def test_durable_writes_alone_are_synced(tmp_path: Path, is_durable: bool, wanted: list[object]) -> None:
-    """With `synchronous=NORMAL` a power cut took ten writes whose clients had their answers."""
+def test_only_durable_writes_are_synced(tmp_path: Path, is_durable: bool, wanted: list[object]) -> None:
+    """With `synchronous=NORMAL` a power cut once lost ten writes that clients had been told were accepted."""
 
     class Wrapped:
-        """A diskcache of which a test replaces methods."""
+        """A diskcache with methods replaced by the test."""
 
         def __init__(self, folder: Path) -> None:
             self.cache = open_cache(folder)
@@ -101,7 +101,7 @@ def test_nothing_private_of_diskcache_is_used(tmp_path: Path) -> None:
         assert not used & private, module
 
 
-def test_only_the_owner_may_read(disk: Disk) -> None:
+def test_only_the_owner_may_read_the_database(disk: Disk) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"secret"}))
     assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in disk.folder.iterdir()}
@@ -109,7 +109,7 @@ def test_only_the_owner_may_read(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"no database at all" * 500, b"SQLite format 3\x00" + b"\xff" * 5000])
-def test_a_corrupt_file_is_set_aside(disk: Disk, garbage: bytes) -> None:
+def test_a_corrupt_database_file_is_moved_aside(disk: Disk, garbage: bytes) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     disk.close()
     for path in disk.folder.iterdir():
@@ -121,7 +121,7 @@ def test_a_corrupt_file_is_set_aside(disk: Disk, garbage: bytes) -> None:
     assert (disk.folder.parent / "cache.unreadable" / "cache.db").exists()
 
 
-def test_a_store_of_another_format_is_set_aside(disk: Disk) -> None:
+def test_a_database_of_another_format_is_moved_aside(disk: Disk) -> None:
     disk.close()
     with open_cache(disk.folder) as cache:
         cache.set("format", b"1")
@@ -131,7 +131,7 @@ def test_a_store_of_another_format_is_set_aside(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("how", ["another format", "damaged"])
-def test_tables_that_are_to_be_saved_move_on(tmp_path: Path, how: str) -> None:
+def test_tables_to_be_preserved_are_copied_to_the_new_database(tmp_path: Path, how: str) -> None:
     saved = Disk(tmp_path / "cache", saved=("journal",))
     rows = {f"n{each}": b"%d" % each * 300 for each in range(40)}
     saved.write({"journal": TableChanges(rows), "other": TableChanges(rows)})
@@ -152,7 +152,7 @@ def test_tables_that_are_to_be_saved_move_on(tmp_path: Path, how: str) -> None:
     saved.close()
 
 
-def test_a_crash_while_the_store_is_set_aside_loses_nothing(tmp_path: Path) -> None:
+def test_a_crash_while_the_database_is_moved_aside_loses_nothing(tmp_path: Path) -> None:
     saved = Disk(tmp_path / "cache")
     saved.write({"journal": TableChanges({"n": b"1"})})
     saved.close()
@@ -161,7 +161,7 @@ def test_a_crash_while_the_store_is_set_aside_loses_nothing(tmp_path: Path) -> N
     saved.close()
 
 
-def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_opened_is_an_error_and_is_retried(tmp_path: Path) -> None:
     broken = [True]
 
     def opener(folder: Path) -> Cache:
@@ -179,7 +179,7 @@ def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: P
 
 
 @pytest.mark.timeout(180)
-def test_every_copy_is_complete_after_kills_in_a_storm_of_writes(tmp_path: Path) -> None:
+def test_every_copy_is_complete_after_kills_during_many_writes(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     last = 0
     for number in range(50):
@@ -202,7 +202,7 @@ def test_every_copy_is_complete_after_kills_in_a_storm_of_writes(tmp_path: Path)
 
 
 @pytest.mark.timeout(120)
-def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
+def test_damaged_files_give_unchanged_rows_or_none(tmp_path: Path) -> None:
     def damage(folder: Path, random: Random) -> None:
         """Damage one of the files, like a bad disk or a bad shutdown."""
         path = random.choice([each for each in folder.iterdir() if each.stat().st_size])
@@ -250,7 +250,7 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
                 shown += 1
                 assert (read[0]["version"], sorted(read[1])) == (7, rows), f"seed {seed}"
         disk.rows("table")
-        # Damage may show at the write: then there is a new store, and the next one works.
+        # Damage may be detected at the write: then a new database is created, and the next write works.
         with contextlib.suppress(SetAside):
             disk.write(full_copy("new", {"version": 1}, {("a", "1"): b"x"}))
         disk.write(full_copy("new", {"version": 1}, {("a", "1"): b"x"}))
@@ -260,13 +260,13 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
     assert shown > 100
 
 
-def test_a_locked_database_is_an_error_after_a_moment_and_loses_nothing(disk: Disk) -> None:
+def test_a_locked_database_is_an_error_after_a_timeout_and_loses_nothing(disk: Disk) -> None:
     disk.write(full_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     other = sqlite3.connect(disk.folder / "cache.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(DiskError, match="locked"):
         disk.write(change(2, {("a", "1"): b"y"}, 1))
-    # What is there is read meanwhile, by a hub that starts as well.
+    # Meanwhile existing rows can be read, also by a hub that starts.
     started = Disk(disk.folder)
     for each in (disk, started):
         assert raws(each) == [b"x"]

@@ -1,4 +1,4 @@
-"""Marks survive a restart, also on a full disk, and mark one row of a name only."""
+"""Deletion markers survive a restart, also on a full disk, and mark only one row of a name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kube.disk.marks import MAX_MARKS, Marks, mark_of
 from tests.cloud.small_disk import NoNamespacesError, SmallDisk
 
 
-def test_each_write_of_marks_replaces_the_former(tmp_path: Path) -> None:
+def test_each_write_of_markers_replaces_the_previous_ones(tmp_path: Path) -> None:
     marks = Marks(tmp_path / "done")
     assert marks.read() == set()
     marks.prepare()
@@ -25,7 +25,7 @@ def test_each_write_of_marks_replaces_the_former(tmp_path: Path) -> None:
     assert marks.read() == set()
 
 
-def test_a_full_disk_takes_them(tmp_path: Path) -> None:
+def test_markers_can_be_written_to_a_full_disk(tmp_path: Path) -> None:
     try:
         disk = SmallDisk(tmp_path / "small")
     except NoNamespacesError as error:
@@ -40,7 +40,7 @@ def test_a_full_disk_takes_them(tmp_path: Path) -> None:
         assert marks.read() == {mark_of("a", b"1")}
 
 
-def test_marks_are_bounded_and_the_file_does_not_grow(tmp_path: Path) -> None:
+def test_markers_are_bounded_and_the_file_does_not_grow(tmp_path: Path) -> None:
     marks = Marks(tmp_path / "done")
     marks.prepare()
     size = (tmp_path / "done").stat().st_size

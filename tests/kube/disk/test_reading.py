@@ -1,4 +1,4 @@
-"""A store on a disk that is really full or read-only: read as it is, and used as usual when it can be written again."""
+"""A database on a disk that is really full or read-only: read as it is, and used as usual once it is writable."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ for line in sys.stdin:
     except DiskError as error:
         print(json.dumps(str(error)), flush=True)
 """
-"""Obeys lines of commands on a store, and prints what it reads then: version, objects, kinds of objects, a value."""
+"""A program that executes commands on a database, and prints the state after each: version, objects, kinds, a value."""
 
 
 class User:
-    """A process on the small disk with the store open."""
+    """A process on the small disk with an open database."""
 
     def __init__(self, disk: SmallDisk) -> None:
         command = (*disk.inside, sys.executable, "-c", USER, str(disk.folder / "cache"))
@@ -75,7 +75,7 @@ class User:
         self._process.communicate()
 
     def send(self, command: str, number: int = 0) -> Any:
-        """Send a command, and return the answer; a string answer is a DiskError."""
+        """Send a command; return the response. A string is a DiskError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command} {number}\n")
@@ -83,8 +83,8 @@ class User:
         return json.loads(self._process.stdout.readline())
 
 
-def of(version: int) -> object:
-    """The line for a whole copy: so many objects, all of one kind, and none lost."""
+def complete_copy_of(version: int) -> object:
+    """Return the output line for a complete copy: so many objects, all of one kind, and none lost."""
     return [[version, version, 1, str(version)], 0]
 
 
@@ -93,7 +93,7 @@ FAULTS: dict[str, Fault] = {
     "full": (SmallDisk.fill, SmallDisk.free_space, "full|disk I/O error|No space"),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable, "Read-only|readonly"),
 }
-"""The commands that damage a disk and mend it, and the message about it."""
+"""The commands that damage a disk and repair it, and the error message."""
 
 
 @pytest.fixture(params=FAULTS)
@@ -103,9 +103,9 @@ def fault(request: pytest.FixtureRequest) -> Fault:
 
 
 def keep(disk: SmallDisk, version: int, *, closed: bool) -> None:
-    """Leave a copy by a process that ends, or is killed."""
+    """Write a copy by a process that ends, or is killed."""
     with User(disk) as user:
-        assert user.send("write", version) == of(version)
+        assert user.send("write", version) == complete_copy_of(version)
         if closed:
             user.send("close")
     assert (log_size(disk) == 0) == closed
@@ -130,28 +130,28 @@ def test_a_copy_on_a_failing_disk_is_read_and_written_again_once_it_works(
     keep(small_disk, 7, closed=closed)
     breaks(small_disk)
     with User(small_disk) as user:
-        assert user.send("open") == of(7)
+        assert user.send("open") == complete_copy_of(7)
         for _ in range(2):
             assert re.search(said, user.send("write", 8))
-            assert user.send("read") == of(7)
+            assert user.send("read") == complete_copy_of(7)
         mends(small_disk)
-        assert user.send("read") == of(7)
-        assert user.send("write", 9) == of(9)
+        assert user.send("read") == complete_copy_of(7)
+        assert user.send("write", 9) == complete_copy_of(9)
     with User(small_disk) as user:
-        assert user.send("open") == of(9)
+        assert user.send("open") == complete_copy_of(9)
 
 
-def test_a_disk_that_becomes_full_is_read_on(small_disk: SmallDisk) -> None:
+def test_a_database_on_a_disk_that_becomes_full_is_still_read(small_disk: SmallDisk) -> None:
     with User(small_disk) as user:
-        assert user.send("write", 7) == of(7)
+        assert user.send("write", 7) == complete_copy_of(7)
         small_disk.fill()
         assert re.search("full|I/O", user.send("write", 5000))
-        assert user.send("read") == of(7)
+        assert user.send("read") == complete_copy_of(7)
         small_disk.free_space()
-        assert user.send("write", 8) == of(8)
+        assert user.send("write", 8) == complete_copy_of(8)
 
 
-def test_an_unreadable_store_is_set_aside_once_the_disk_is_writable(
+def test_an_unreadable_database_is_moved_aside_once_the_disk_is_writable(
     small_disk: SmallDisk, fault: Fault
 ) -> None:
     breaks, mends, _ = fault
@@ -171,13 +171,13 @@ def test_an_unreadable_store_is_set_aside_once_the_disk_is_writable(
 def test_a_database_with_an_unreadable_log_is_not_read(small_disk: SmallDisk) -> None:
     keep(small_disk, 7, closed=True)
     keep(small_disk, 8, closed=False)
-    # Nothing of SQLite's leaves a log alone; without its index it cannot be read where none can be made.
+    # SQLite always processes a log; without its index, and where none can be created, it cannot be read.
     (small_disk.seen / "cache" / "cache.db-shm").unlink()
     small_disk.make_read_only()
     with User(small_disk) as user:
         assert isinstance(user.send("open"), str)
         small_disk.make_writable()
-        assert user.send("open") == of(8)
+        assert user.send("open") == complete_copy_of(8)
 
 
 def test_an_empty_wal_index_is_rebuilt_without_disk_space(small_disk: SmallDisk, fault: Fault) -> None:
@@ -186,10 +186,10 @@ def test_an_empty_wal_index_is_rebuilt_without_disk_space(small_disk: SmallDisk,
     os.truncate(small_disk.seen / "cache" / "cache.db-shm", 0)
     breaks(small_disk)
     with User(small_disk) as user:
-        assert user.send("open") == of(7)
+        assert user.send("open") == complete_copy_of(7)
 
 
-def test_a_damaged_value_is_not_shown(small_disk: SmallDisk) -> None:
+def test_a_damaged_value_is_not_returned(small_disk: SmallDisk) -> None:
     keep(small_disk, 7, closed=True)
     overwrite(small_disk.seen / "cache" / "cache.db", b"7" * 400, b"7" * 399 + b"8")
     small_disk.make_read_only()
@@ -197,12 +197,10 @@ def test_a_damaged_value_is_not_shown(small_disk: SmallDisk) -> None:
         assert user.send("open") == [None, 0]
 
 
-def test_a_store_without_a_copy_is_created_once_the_disk_is_writable(
-    small_disk: SmallDisk, fault: Fault
-) -> None:
+def test_a_missing_database_is_created_once_the_disk_is_writable(small_disk: SmallDisk, fault: Fault) -> None:
     breaks, mends, said = fault
     breaks(small_disk)
     with User(small_disk) as user:
         assert re.search(said, user.send("open"))
         mends(small_disk)
-        assert user.send("write", 8) == of(8)
+        assert user.send("write", 8) == complete_copy_of(8)

@@ -21,5 +21,7 @@ ROW = checksum(KEY, b"value") + b"value"
         (KEY, "text", None),
     ],
 )
-def test_checked(key: str, found: object, value: bytes | None) -> None:
+def test_a_row_is_valid_only_under_its_own_key_and_unchanged(
+    key: str, found: object, value: bytes | None
+) -> None:
     assert checked(key, found) == value

@@ -1,4 +1,4 @@
-"""Salvage reads all rows of a damaged store except those on damaged pages."""
+"""Salvage reads all rows of a damaged database except those on damaged pages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names(database: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
-def test_a_damaged_page_loses_its_own_rows_alone(database: Path, share: float) -> None:
+def test_a_damaged_page_loses_only_its_own_rows(database: Path, share: float) -> None:
     content = bytearray(database.read_bytes())
     page = 4096
     at = int(len(content) * share) // page * page
@@ -39,7 +39,7 @@ def test_a_damaged_page_loses_its_own_rows_alone(database: Path, share: float) -
 
 
 @pytest.mark.parametrize("content", [b"", b"no database" * 500, None])
-def test_no_database(database: Path, content: bytes | None) -> None:
+def test_a_file_that_is_no_database_gives_no_rows(database: Path, content: bytes | None) -> None:
     database.unlink()
     if content is not None:
         database.write_bytes(content)

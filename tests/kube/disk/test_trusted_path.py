@@ -1,4 +1,4 @@
-"""Paths that another user could redirect: by a folder above, by a link, by a folder above its target."""
+"""Paths that another user could redirect: through a parent folder, a link, or a parent of the link's target."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRANGER = 12345
 
 
 def gives_away() -> bool:
-    """True if this process may give files to another user: as root, if the namespace has that user."""
+    """Return True if this process may give files to another user: as root, if the namespace has that user."""
     if os.geteuid() != 0:
         return False
     lines = Path("/proc/self/uid_map").read_text().splitlines()
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
     return made
 
 
-def nothing(path: Path) -> None:
+def unchanged(path: Path) -> None:
     """Leave the path unchanged."""
 
 
@@ -54,12 +54,12 @@ def open_above(path: Path) -> None:
     path.parent.parent.chmod(0o777)
 
 
-def of_a_stranger(path: Path) -> None:
+def owned_by_a_stranger(path: Path) -> None:
     os.chown(path.parent, STRANGER, -1)
 
 
 def strangers_link(path: Path) -> None:
-    """A link in a folder like /tmp, whose owner may redirect it at any time."""
+    """Create a link in a folder like /tmp; its owner may redirect it at any time."""
     sticky(path)
     _link(path, path.parent.parent / "target")
     os.chown(path, STRANGER, -1, follow_symlinks=False)
@@ -73,7 +73,7 @@ def link_into_an_open_folder(path: Path) -> None:
 
 
 def links_through_a_strangers_folder(path: Path) -> None:
-    """Neither the first folder nor the last is the stranger's."""
+    """Create a chain of links whose middle folder is the stranger's."""
     strangers = path.parent / "strangers"
     strangers.mkdir()
     _link(path, path.parent.parent / "target")
@@ -83,7 +83,7 @@ def links_through_a_strangers_folder(path: Path) -> None:
     os.chown(strangers, STRANGER, -1)
 
 
-def links_of_ones_own(path: Path) -> None:
+def own_links(path: Path) -> None:
     _link(path, path.parent / "target")
 
 
@@ -92,7 +92,7 @@ def _link(path: Path, target: Path) -> None:
     path.symlink_to(target)
 
 
-@pytest.mark.parametrize("made", [nothing, sticky, links_of_ones_own])
+@pytest.mark.parametrize("made", [unchanged, sticky, own_links])
 def test_a_path_of_this_user_is_safe(path: Path, made: Callable[[Path], None]) -> None:
     made(path)
     assert untrusted_step(path) == ""
@@ -105,7 +105,7 @@ def test_a_path_of_this_user_is_safe(path: Path, made: Callable[[Path], None]) -
         (open_above, "can be written by other users"),
         (link_into_an_open_folder, "open can be written by other users"),
         pytest.param(open_to_a_group, "above can be written by other users", marks=as_root),
-        pytest.param(of_a_stranger, r"above belongs to another user \(uid 12345\)", marks=as_root),
+        pytest.param(owned_by_a_stranger, r"above belongs to another user \(uid 12345\)", marks=as_root),
         pytest.param(strangers_link, r"here belongs to another user \(uid 12345\)", marks=as_root),
         pytest.param(
             links_through_a_strangers_folder,
@@ -114,7 +114,7 @@ def test_a_path_of_this_user_is_safe(path: Path, made: Callable[[Path], None]) -
         ),
     ],
 )
-def test_one_that_another_user_may_lead_elsewhere_is_not(
+def test_a_path_that_another_user_may_redirect_is_unsafe(
     path: Path, made: Callable[[Path], None], why: str
 ) -> None:
     made(path)
@@ -123,13 +123,13 @@ def test_one_that_another_user_may_lead_elsewhere_is_not(
 
 
 def test_the_private_group_of_a_user_is_trusted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a umask of 002 every folder is the group's to write to."""
+    """With a umask of 002 every folder is writable by the group."""
     path.parent.chmod(0o775)
     monkeypatch.setattr(trusted_path, "_is_own_group", lambda number: number == os.getegid())
     assert untrusted_step(path) == ""
 
 
-def test_so_many_links_are_followed_as_the_kernel_follows(path: Path) -> None:
+def test_as_many_links_are_followed_as_by_the_kernel(path: Path) -> None:
     for number in range(MAX_LINKS + 1):
         (path.parent / f"link-{number}").symlink_to(f"link-{number - 1}" if number else path)
     assert untrusted_step(path.parent / f"link-{MAX_LINKS - 1}") == ""
@@ -140,7 +140,7 @@ def test_so_many_links_are_followed_as_the_kernel_follows(path: Path) -> None:
 def test_the_overflow_user_is_trusted_where_root_is_not_mapped(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub of an ordinary user in a user namespace of its own, in which / is the overflow user's."""
+    """In an ordinary user's own user namespace / belongs to the overflow user."""
     (tmp_path / "overflow").write_text("65534\n")
     (tmp_path / "some").write_text("         0       1000          1\n")
     (tmp_path / "all").write_text("         0          0 4294967295\n")

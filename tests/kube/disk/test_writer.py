@@ -1,4 +1,4 @@
-"""The thread of the disk: results come back in order, and no caller waits for a disk that hangs."""
+"""The disk's thread: results are returned in order, and no caller waits for a hanging disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def writer() -> Iterator[DiskWriter]:
     made.close(lambda: None)
 
 
-async def test_results_and_errors_come_back(writer: DiskWriter) -> None:
+async def test_results_and_errors_are_returned_to_the_caller(writer: DiskWriter) -> None:
     def fail() -> None:
         raise DiskError("full")
 
@@ -30,13 +30,13 @@ async def test_results_and_errors_come_back(writer: DiskWriter) -> None:
     assert await writer.do(lambda: 2) == 2
 
 
-async def test_work_is_done_in_its_order(writer: DiskWriter) -> None:
+async def test_operations_run_in_order(writer: DiskWriter) -> None:
     done: list[int] = []
     await asyncio.gather(*(writer.do(functools.partial(done.append, each)) for each in range(50)))
     assert done == list(range(50))
 
 
-async def test_a_stalled_disk_refuses_further_work_at_once() -> None:
+async def test_a_stalled_disk_refuses_more_operations_at_once() -> None:
     writer, released = DiskWriter(), threading.Event()
     waiting = [asyncio.create_task(writer.do(released.wait)) for _ in range(MAX_WAITING + 1)]
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_a_stalled_disk_refuses_further_work_at_once() -> None:
     writer.close(lambda: None)
 
 
-async def test_the_last_work_is_done_at_the_end() -> None:
+async def test_pending_operations_run_at_the_close() -> None:
     writer, done = DiskWriter(), threading.Event()
     writer.close(done.set)
     assert done.is_set()

@@ -1,4 +1,4 @@
-"""Reviews of a user's rights, answered by the API server's authorizer."""
+"""Reviews of a user's permissions, answered by the API server's authorizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.addons.support.offline_parts import JSON, QueuedAnswers
     ],
 )
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_the_authorizer_is_asked_for_exactly_this_write(
+async def test_the_review_describes_exactly_the_write(
     method: str, target: str, attributes: Json, allowed: bool
 ) -> None:
     cloud = QueuedAnswers({"status": {"allowed": allowed}})
@@ -39,6 +39,6 @@ async def test_the_authorizer_is_asked_for_exactly_this_write(
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"status": {}}'])
-async def test_an_unreadable_review_is_unreachable(body: bytes) -> None:
+async def test_an_unreadable_review_counts_as_an_unreachable_server(body: bytes) -> None:
     with pytest.raises(Unreachable):
         await is_allowed(QueuedAnswers(ApiResponse(JSON, body)), spec_of(("get", "/version")))

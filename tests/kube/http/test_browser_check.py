@@ -1,4 +1,4 @@
-"""Web pages are refused, and credentials are hidden from who looks at a flow."""
+"""Web pages are refused, and credentials are hidden from users who look at a flow."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ REFUSED: dict[str, list[tuple[str, str]]] = {
 
 
 def refusal(headers: list[tuple[str, str]], authority: str = "") -> int:
-    """The status of the refusal; 0 where the request passes."""
+    """Return the status of the refusal; 0 if the request is accepted."""
     try:
         refuse_web_pages(OWN, authority, lambda name: CIMultiDict(headers).getall(name, []))
     except StatusError as error:
@@ -85,7 +85,7 @@ def refusal(headers: list[tuple[str, str]], authority: str = "") -> int:
 
 
 @pytest.mark.parametrize("headers", PASSES.values(), ids=PASSES)
-def test_clients_of_the_api_pass(headers: list[tuple[str, str]]) -> None:
+def test_clients_of_the_api_are_accepted(headers: list[tuple[str, str]]) -> None:
     assert refusal(headers) == 0
 
 
@@ -95,13 +95,13 @@ def test_web_pages_are_refused(headers: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize(("authority", "code"), [("127.0.0.1:10261", 0), ("evil.example", 403)])
-def test_the_authority_of_a_target_counts_as_well(authority: str, code: int) -> None:
+def test_the_authority_of_an_absolute_target_is_checked_too(authority: str, code: int) -> None:
     assert refusal([("Host", "127.0.0.1:10261")], authority) == code
 
 
 @given(st.text(max_size=40).filter(lambda text: "localhost" not in text.lower()))
-def test_no_name_passes_that_is_not_an_address(name: str) -> None:
-    """The owner of a web page decides what its own DNS names resolve to."""
+def test_a_host_that_is_not_an_ip_address_is_refused(name: str) -> None:
+    """The owner of a web page controls what its own DNS names resolve to."""
     assert refusal([("Host", f"x{name}")]) == 403
 
 
@@ -113,7 +113,7 @@ def request(*fields: tuple[bytes, bytes], path: bytes = b"/api") -> http.Request
 
 
 def shown(of: http.Request) -> bytes:
-    """All bytes that a flow with this request would write to a file."""
+    """Return all bytes that a flow with this request would write to a file."""
     return repr(tflow.tflow(req=of).get_state()).encode()
 
 
@@ -139,13 +139,13 @@ def test_a_credential_is_sent_and_not_shown(field: tuple[bytes, bytes]) -> None:
     assert sorted(with_credentials(made).headers.fields) == before
 
 
-def test_a_subprotocol_that_is_no_credential_stays() -> None:
+def test_a_subprotocol_without_a_credential_is_unchanged() -> None:
     made = request((b"Sec-WebSocket-Protocol", b"v5.channel.k8s.io"))
     hide(made)
     assert with_credentials(made) is made
 
 
-def test_a_token_in_the_query() -> None:
+def test_a_token_in_the_query_is_hidden() -> None:
     path = b"/api/v1/x?a=1&access_token=very-secret&token=very-secret&tokens=kept"
     made = request(path=path)
     hide(made)
@@ -154,7 +154,7 @@ def test_a_token_in_the_query() -> None:
     assert SECRET not in shown(made)
 
 
-def test_the_hubs_own_credentials_are_lent_and_withdrawn() -> None:
+def test_the_hubs_own_credentials_are_added_and_removed() -> None:
     made = request((b"Cookie", b"a=b"))
     hide(made)
     lend(made, "Bearer hub")
@@ -165,8 +165,8 @@ def test_the_hubs_own_credentials_are_lent_and_withdrawn() -> None:
     assert with_credentials(made).headers["Cookie"] == "a=b"
 
 
-def test_a_request_that_is_replayed_has_its_senders_credentials_again() -> None:
-    """mitmproxy sends the same request anew; what the hub lent or added the first time is gone."""
+def test_a_replayed_request_has_its_senders_credentials() -> None:
+    """mitmproxy sends the same request again; what the hub added the first time is removed."""
     made = request((b"Authorization", SECRET), path=b"/api?token=very-secret")
     hide(made)
     lend(made, "Bearer hub")
@@ -178,14 +178,14 @@ def test_a_request_that_is_replayed_has_its_senders_credentials_again() -> None:
 
 
 def test_a_copy_of_a_flow_is_anonymous() -> None:
-    """A person who replays a flow in the interface is not its caller."""
+    """A user who replays a flow in the interface is not its caller."""
     made = request((b"Authorization", SECRET))
     hide(made)
     assert "Authorization" not in with_credentials(made.copy()).headers
 
 
 @given(st.binary(max_size=60))
-def test_values_are_not_altered(value: bytes) -> None:
+def test_header_values_are_not_altered(value: bytes) -> None:
     made = request((b"Authorization", value))
     hide(made)
     assert (b"Authorization", value) in with_credentials(made).headers.fields

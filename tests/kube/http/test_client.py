@@ -1,4 +1,4 @@
-"""The client: the requests that it sends, how it unpacks answers, and whom it blames for a failure."""
+"""The client: the requests that it sends, how it decodes responses, and how it attributes a failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GZIP = {"Content-Encoding": "gzip"}
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Answers all requests by a handler; what is returned is a client of that server."""
+    """Serve all requests with a handler; return a client of that server."""
     async with AsyncExitStack() as servers, new_session() as session:
 
         async def start(handler: Handler) -> Client:
@@ -47,7 +47,7 @@ def answering(
 
 
 def streaming(*parts: bytes | None, **headers: str) -> Handler:
-    """A watch in these parts; None loses the connection."""
+    """Return a watch in these parts; None loses the connection."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -113,13 +113,13 @@ async def test_a_request_carries_its_arguments(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "packed", [gzip.compress(b"x" * 1000)[:-9], b"no gzip", b""], ids=["cut", "none", "empty"]
 )
-async def test_a_packed_body_that_breaks_off_is_no_answer(serve: Serve, packed: bytes) -> None:
+async def test_a_truncated_gzip_body_is_unreachable(serve: Serve, packed: bytes) -> None:
     client = await serve(answering(packed, Content_Encoding="gzip"))
     with pytest.raises(Unreachable):
         await client.request("GET", "/")
 
 
-async def test_a_body_that_breaks_off_is_no_answer(serve: Serve) -> None:
+async def test_a_truncated_body_is_unreachable(serve: Serve) -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         response.content_length = 100
@@ -177,7 +177,7 @@ async def test_the_clouds_refusal_is_returned(
 
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
 @pytest.mark.parametrize(("status", "reason"), [(410, "Expired"), (502, ""), (404, "NotFound")])
-async def test_a_refusal_that_is_no_status_is_known_by_its_code(
+async def test_a_refusal_without_a_status_is_identified_by_its_code(
     serve: Serve, status: int, reason: str, watch: bool
 ) -> None:
     client = await serve(answering(b"<html>sorry</html>", status, "text/html"))
@@ -188,7 +188,7 @@ async def test_a_refusal_that_is_no_status_is_known_by_its_code(
 
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
 async def test_a_redirect_is_not_followed(serve: Serve, watch: bool) -> None:
-    """The redirected request would leave the node past the hub's own listener, with this client's headers."""
+    """The redirected request would bypass the hub's own listener, with this client's headers."""
     asked: list[str] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -220,7 +220,7 @@ def members(*texts: bytes) -> list[bytes]:
     ],
     ids=["a member each", "two at once", "byte by byte", "one member"],
 )
-async def test_a_packed_watch_is_unpacked_member_by_member(serve: Serve, parts: list[bytes]) -> None:
+async def test_a_gzip_watch_is_decompressed_member_by_member(serve: Serve, parts: list[bytes]) -> None:
     """Since Kubernetes 1.37 each flush of the server is its own gzip member."""
     client = await serve(streaming(*parts, Content_Encoding="gzip"))
     assert await watched(client) == b"onetwothree"
@@ -231,13 +231,13 @@ async def test_a_packed_watch_is_unpacked_member_by_member(serve: Serve, parts: 
     [streaming(b"one", None), streaming(b"no gzip", Content_Encoding="gzip")],
     ids=["lost", "no gzip"],
 )
-async def test_a_watch_that_breaks_is_no_answer(serve: Serve, handler: Handler) -> None:
+async def test_a_watch_that_breaks_is_unreachable(serve: Serve, handler: Handler) -> None:
     client = await serve(handler)
     with pytest.raises(Unreachable, match="watch /w: "):
         await watched(client)
 
 
-async def test_a_watch_past_its_time_counts_as_dead(serve: Serve) -> None:
+async def test_a_watch_beyond_its_timeout_is_unreachable(serve: Serve) -> None:
     stopped = asyncio.Event()
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -256,8 +256,8 @@ async def test_a_watch_past_its_time_counts_as_dead(serve: Serve) -> None:
     await asyncio.wait_for(stopped.wait(), 5)
 
 
-async def test_an_error_of_the_reader_is_its_own(serve: Serve) -> None:
-    """An error of the events' handler is not the network's fault, and must not be retried as such."""
+async def test_an_error_of_the_event_handler_is_passed_on(serve: Serve) -> None:
+    """It is not a network error, and must not be retried as one."""
     client = await serve(streaming(b"one"))
 
     async def read() -> None:

@@ -1,4 +1,4 @@
-"""The client drops answers without end at a limit: whole bodies, packed and relayed ones."""
+"""The client aborts responses beyond a limit: complete, compressed and relayed bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = 10_000
 
 @pytest.fixture
 async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    """A server that sends a piece again and again, and a client of it with small limits."""
+    """Run a server that repeats a piece endlessly; return a client of it with low limits."""
     monkeypatch.setattr(client_module, "MAX_RESPONSE", LIMIT)
     monkeypatch.setattr(client_module, "MAX_RELAYED_BODY", LIMIT)
     monkeypatch.setattr(gzip_bodies, "MAX_UNPACKED", LIMIT)
@@ -54,13 +54,13 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
         yield start
 
 
-async def test_an_endless_body_is_dropped(serve: Serve) -> None:
+async def test_an_endless_body_is_aborted_at_the_limit(serve: Serve) -> None:
     client = await serve(b"x" * 10_000, "")
     with pytest.raises(TooLarge):
         await client.request("GET", "/x")
 
 
-async def test_an_endless_relayed_body_is_dropped(serve: Serve, reached: list[str]) -> None:
+async def test_an_endless_relayed_body_is_aborted_at_the_limit(serve: Serve, reached: list[str]) -> None:
     client = await serve(b"x" * 10_000, "")
     with pytest.raises(TooLarge):
         await client.relay("GET", "/x", headers=(), body=b"")
@@ -68,7 +68,7 @@ async def test_an_endless_relayed_body_is_dropped(serve: Serve, reached: list[st
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, lambda body: b"".join(zstd_bodies.pack([body], len(body)))])
-async def test_a_body_that_unpacks_to_too_much_is_dropped(
+async def test_a_body_beyond_the_decompressed_limit_is_aborted(
     serve: Serve, pack: Callable[[bytes], bytes]
 ) -> None:
     packed = pack(bytes(100 * LIMIT))
@@ -80,13 +80,13 @@ async def test_a_body_that_unpacks_to_too_much_is_dropped(
 
 
 @pytest.mark.parametrize("size", [10, 1001, SHORT, SHORT + 1, LIMIT])
-async def test_a_body_is_decoded_whatever_its_size(serve: Serve, size: int) -> None:
+async def test_a_body_of_any_size_is_decoded(serve: Serve, size: int) -> None:
     client = await serve(gzip.compress(bytes(size)), "gzip")
     assert await (await client.request("GET", "/x")).decoded(len) == size
 
 
-async def test_long_bodies_are_unpacked_and_decoded_one_at_a_time(serve: Serve) -> None:
-    """The unpacked body of each of twelve lists waited for its decoding: they took 3 GB."""
+async def test_long_bodies_are_decompressed_and_decoded_one_at_a_time(serve: Serve) -> None:
+    """Twelve decompressed lists that waited to be decoded once took 3 GB."""
     client = await serve(gzip.compress(bytes(LIMIT)), "gzip")
     answers = [await client.request("GET", "/x") for _ in range(4)]
     seat = threading.Lock()
@@ -101,8 +101,8 @@ async def test_long_bodies_are_unpacked_and_decoded_one_at_a_time(serve: Serve) 
     assert all(await asyncio.gather(*(each.decoded(decode) for each in answers)))
 
 
-async def test_the_error_of_a_long_body_does_not_hold_it(serve: Serve) -> None:
-    """A reflector keeps its last error. Those of four lists held 2 GB."""
+async def test_an_error_does_not_refer_to_its_long_body(serve: Serve) -> None:
+    """A reflector stores its last error; those of four lists once took 2 GB."""
     client = await serve(gzip.compress(bytes(LIMIT)), "gzip")
     answer = await client.request("GET", "/x")
     with pytest.raises(ValueError, match="unexpected character") as caught:
@@ -118,14 +118,14 @@ async def test_the_error_of_a_long_body_does_not_hold_it(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("coding", ["", "gzip"])
-async def test_a_long_refusal_is_dropped(serve: Serve, coding: str) -> None:
+async def test_a_refusal_with_a_long_body_is_aborted(serve: Serve, coding: str) -> None:
     body = bytes(SHORT + 1)
     client = await serve(gzip.compress(body) if coding else body, coding, 500)
     with pytest.raises(TooLarge):
         await client.request("GET", "/x")
 
 
-async def test_a_refusal_beyond_the_bound_is_known_by_its_code(
+async def test_a_refusal_beyond_the_bound_is_identified_by_its_code(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "MAX_REFUSAL", SHORT // 2)

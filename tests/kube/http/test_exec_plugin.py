@@ -1,4 +1,4 @@
-"""Exec plugins: output that client-go accepts and refuses, and the input of the plugin."""
+"""Exec plugins: the output that client-go accepts or refuses, and the plugin's input."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def run(section: dict[str, Any], folder: Path = Path("/")) -> ExecCredentials:
 
 
 @pytest.mark.parametrize("version", [V1, "client.authentication.k8s.io/v1beta1"])
-def test_a_token_with_its_end(tmp_path: Path, version: str) -> None:
+def test_a_token_with_an_expiry_is_read(tmp_path: Path, version: str) -> None:
     script(tmp_path, printed(STATUS, version))
     found = run({"apiVersion": version, "command": "./plugin"}, tmp_path)
     assert found == ExecCredentials(b"secret", b"", b"", 1795435200.0)
 
 
-def test_a_certificate_without_an_end(tmp_path: Path) -> None:
+def test_a_certificate_without_an_expiry_is_read(tmp_path: Path) -> None:
     status = {"clientCertificateData": "certificate", "clientKeyData": "key"}
     path = script(tmp_path, printed(status))
     assert run({"command": str(path)}) == ExecCredentials(b"", b"certificate", b"key", None)

@@ -22,13 +22,13 @@ MANY = 10**9
 
 
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=5), st.integers(0, 3))
-def test_members_and_zeros_behind_them_are_one_body(parts: list[bytes], zeros: int) -> None:
+def test_several_members_and_trailing_zeros_are_one_body(parts: list[bytes], zeros: int) -> None:
     packed = b"".join(gzip.compress(part) + bytes(zeros) for part in parts)
     assert unpack_up_to(packed, MANY) == b"".join(parts) == gzip.decompress(packed)
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
-def test_the_limit_is_exact(body: bytes, limit: int) -> None:
+def test_the_decompressed_limit_is_exact(body: bytes, limit: int) -> None:
     packed = gzip.compress(body)
     if len(body) <= limit:
         assert unpack_up_to(packed, limit) == body
@@ -53,12 +53,12 @@ async def test_an_incomplete_gzip_body_is_an_error(packed: bytes, error: type[Ex
 
 
 @pytest.mark.parametrize("size", [0, 10, IN_LOOP, IN_LOOP + 1, 3 * IN_LOOP, UNCOUNTED, UNCOUNTED + 1])
-async def test_a_gzip_body_is_unpacked_completely_by_each_method(size: int) -> None:
+async def test_a_gzip_body_is_decompressed_completely_by_each_function(size: int) -> None:
     body = os.urandom(size // 2) + bytes(size - size // 2)
     assert await unpack(gzip.compress(body), MANY) == body
 
 
-async def test_a_bomb_is_dropped_at_the_limit() -> None:
+async def test_a_gzip_bomb_is_aborted_at_the_limit() -> None:
     """1 MB of gzip unpacked to 4 GB once."""
     bomb = gzip.compress(bytes(64 * PIECE), 9)
     assert len(bomb) < PIECE
@@ -70,7 +70,7 @@ BOMB = gzip.compress(bytes(48 * 1024 * 1024), 9)
 
 
 @pytest.mark.parametrize("bomb", [BOMB, BOMB + gzip.compress(b"small")], ids=["one member", "whose end lies"])
-def test_a_bomb_takes_little_memory_before_it_is_dropped(bomb: bytes) -> None:
+def test_a_gzip_bomb_takes_little_memory_before_it_is_aborted(bomb: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BodyTooLarge):
@@ -80,7 +80,7 @@ def test_a_bomb_takes_little_memory_before_it_is_dropped(bomb: bytes) -> None:
         tracemalloc.stop()
 
 
-async def test_the_loop_runs_while_a_long_body_is_unpacked() -> None:
+async def test_the_event_loop_runs_while_a_long_body_is_decompressed() -> None:
     iterations = 0
 
     async def count() -> None:
@@ -99,7 +99,7 @@ async def test_the_loop_runs_while_a_long_body_is_unpacked() -> None:
     assert iterations >= 16
 
 
-def test_many_small_members_cost_their_bytes() -> None:
+def test_many_small_members_take_linear_time() -> None:
     """zlib copies what follows each member: 1 MB of empty ones would copy 26 GB."""
     packed = gzip.compress(b"") * 50_000
     assert unpack_up_to(packed, MANY) == b""
@@ -112,7 +112,7 @@ async def chunks_of(packed: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-async def test_a_stream_gives_all_there_is_at_once(size: int) -> None:
+async def test_a_stream_returns_all_available_data_at_once(size: int) -> None:
     """An event that zlib holds back would come with the next one only."""
     parts = [b"one", bytes(2 * PIECE + 5), b"", os.urandom(300)]
     packed = b"".join(gzip.compress(part) for part in parts)
@@ -121,7 +121,7 @@ async def test_a_stream_gives_all_there_is_at_once(size: int) -> None:
     assert max(map(len, got)) <= PIECE
 
 
-async def test_a_waiting_stream_holds_no_sent_data() -> None:
+async def test_a_waiting_stream_retains_no_sent_data() -> None:
     async def chunks() -> AsyncIterator[bytes]:
         yield gzip.compress(b"event")
         await asyncio.Future()

@@ -1,4 +1,4 @@
-"""Kubeconfigs: which fields are read, what is refused in the operator's words, and files that rotate."""
+"""Kubeconfigs: the fields that are read, refusals in the operator's terms, and rotated files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "bin/aws"}
 
 
 def kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
-    """One of several contexts, as kubectl writes them."""
+    """Return a kubeconfig with several contexts, as kubectl writes it."""
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -63,12 +63,12 @@ def test_certificates_are_given_in_the_kubeconfig_or_in_files() -> None:
     assert found.user.key.path == Path("/var/lib/client.key")
 
 
-def test_data_wins_over_a_file_as_in_client_go() -> None:
+def test_inline_data_overrides_a_file_like_in_client_go() -> None:
     found = parsed(user={"client-key-data": encoded(b"data"), "client-key": "/no/such/file"})
     assert found.user.key.read() == b"data"
 
 
-def test_data_may_be_wrapped_in_lines_as_go_decodes_it() -> None:
+def test_base64_data_may_be_wrapped_in_lines_like_in_go() -> None:
     text = encoded(b"x" * 100)
     found = parsed({"certificate-authority-data": f"{text[:64]}\n{text[64:]}\n"})
     assert found.cluster.authority.read() == b"x" * 100
@@ -81,7 +81,7 @@ def test_credentials_are_in_no_representation() -> None:
 
 
 def without(*path: str | int) -> dict[str, Any]:
-    """The kubeconfig with one of its parts missing."""
+    """Return the kubeconfig with one of its parts missing."""
     document = copy.deepcopy(kubeconfig())
     *parents, last = path
     part: Any = document
@@ -141,8 +141,8 @@ def test_an_exec_plugin_gives_the_credentials() -> None:
     )
 
 
-def test_several_are_merged_as_by_kubectl(tmp_path: Path) -> None:
-    """The first that has a name counts, and files that are not there are passed over."""
+def test_several_kubeconfigs_are_merged_like_by_kubectl(tmp_path: Path) -> None:
+    """The first entry of a name is used, and missing files are skipped."""
     first, second = tmp_path / "a" / "config", tmp_path / "b" / "config"
     for path, document in (
         (first, {"current-context": "edge", "users": [{"name": "node", "user": {"tokenFile": "token"}}]}),
@@ -168,12 +168,12 @@ def test_files_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:
     assert load_kubeconfig(path).user.bearer == "Bearer secret"
 
 
-def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_path: Path) -> None:
+def test_a_token_file_overrides_a_token_and_is_read_again_when_changed(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("first")
     found = parsed(user={"token": "of the day", "tokenFile": str(path)})
     assert found.user.bearer == "Bearer first"
-    # As kubelet rotates a projected token: a new file takes the name.
+    # kubelet rotates a projected token this way: a new file replaces the old one.
     new = tmp_path / "new"
     new.write_text("second\nand another\n")
     new.replace(path)
@@ -193,7 +193,9 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
         (b"- 1", "it is not a mapping"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_named_in_the_error(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     path = tmp_path / "no.kubeconfig"
     if content is not None:
         path.write_bytes(content)
@@ -201,17 +203,17 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes | 
         load_kubeconfig(path)
 
 
-def test_a_token_serves_while_its_file_was_never_there_as_in_client_go() -> None:
+def test_a_token_is_used_until_its_file_first_exists_like_in_client_go() -> None:
     found = parsed(user={"token": "of the day", "tokenFile": "/no/such/file"})
     assert found.user.bearer == "Bearer of the day"
 
 
-def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         DataOrFile(path=tmp_path / "client.key").read()
 
 
-def test_the_old_piece_serves_while_a_rotation_is_half_done(tmp_path: Path) -> None:
+def test_the_old_credential_is_used_during_an_unfinished_rotation(tmp_path: Path) -> None:
     """The credential's file was deleted, or truncated to be rewritten."""
     path = tmp_path / "client.crt"
     path.write_bytes(b"old")

@@ -23,14 +23,14 @@ PROXY = Proxy("http", "proxy.corp", 3128)
         ),
     ],
 )
-def test_a_proxy_is_read_from_its_url(url: str, proxy: Proxy) -> None:
+def test_a_proxy_url_is_parsed(url: str, proxy: Proxy) -> None:
     assert parse_proxy(url) == proxy
 
 
 @pytest.mark.parametrize(
     "url", ["socks5://u:secret@proxy", "http://u:secret@", "http://u:secret@proxy:x", "http://u:secret@p/x"]
 )
-def test_a_url_that_cannot_be_used_is_refused_without_its_password(url: str) -> None:
+def test_an_invalid_proxy_url_is_refused_without_printing_its_password(url: str) -> None:
     with pytest.raises(ValueError, match="the URL of the proxy") as refused:
         parse_proxy(url)
     assert "secret" not in str(refused.value)
@@ -64,7 +64,7 @@ def test_hosts_in_no_proxy_are_not_proxied(host: str, no_proxy: str, is_proxied:
     assert (proxy_for("https", host, 6443, None, environment) == PROXY) is is_proxied
 
 
-def test_the_scheme_decides_which_variable_applies() -> None:
+def test_the_scheme_selects_the_environment_variable() -> None:
     environment = {"https_proxy": "http://proxy.corp:3128"}
     assert proxy_for("http", "cloud.example", 80, None, environment) is None
     assert proxy_for("http", "cloud.example", 80, None, {"HTTP_PROXY": "proxy.corp:3128"}) == PROXY
@@ -87,7 +87,7 @@ def test_the_proxy_of_a_kubeconfig_overrides_the_environment() -> None:
         ),
     ],
 )
-def test_a_proxy_is_asked_for_a_tunnel(proxy: Proxy, host: str, sent: bytes) -> None:
+def test_a_connect_request_is_sent_to_the_proxy(proxy: Proxy, host: str, sent: bytes) -> None:
     assert proxy.request(host, 6443) == sent
     assert proxy.authorization not in repr(proxy) or not proxy.authorization
 
@@ -102,7 +102,7 @@ def test_a_proxy_is_asked_for_a_tunnel(proxy: Proxy, host: str, sent: bytes) -> 
         (b"", "does not speak HTTP"),
     ],
 )
-def test_a_proxy_that_refuses_is_named(head: bytes, message: str) -> None:
+def test_a_refusing_proxy_is_named_in_the_error(head: bytes, message: str) -> None:
     PROXY.opened(b"HTTP/1.0 200 Connection established")
     with pytest.raises(ConnectionError, match=rf"the proxy http://proxy\.corp:3128 {message}"):
         PROXY.opened(head)

@@ -1,4 +1,4 @@
-"""Retry-After holds back every request of its queue, and no request of another."""
+"""Retry-After delays every request of its queue, and no request of another queue."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Busy:
-    """A session whose server gives one answer, and counts the requests."""
+    """A session whose server returns one response, and counts the requests."""
 
     def __init__(self, error: StatusError, header: str = "") -> None:
         headers = {"Retry-After": header} if header else {}
@@ -96,7 +96,7 @@ async def refused(ask: Awaitable[None]) -> StatusError:
 async def test_requests_are_refused_locally_until_the_delay_is_over(
     ask: Callable[[Client], Awaitable[None]], error: StatusError, header: str, seconds: int
 ) -> None:
-    """Twenty lists once reached a cloud in the 20 s after it had asked for 30."""
+    """Twenty lists once reached a cloud in the 20 s after its Retry-After of 30 s."""
     busy = Busy(error, header)
     first = Client(busy, "http://cloud", {})
     second = first.with_headers({"Authorization": "Bearer t"})
@@ -129,7 +129,7 @@ async def test_a_delayed_request_of_the_hub_itself_delays_the_rest() -> None:
     assert busy.asked == 1
 
 
-async def test_a_delay_applies_to_its_queue_and_client_alone() -> None:
+async def test_a_delay_applies_only_to_its_queue_and_client() -> None:
     busy = Busy(unavailable("later", retry_after=30))
     client = Client(busy, "http://cloud", {})
     await refused(get(client))

@@ -73,7 +73,7 @@ async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Session,
 type Served = tuple[Session, str]
 
 
-async def test_an_answer(served: Served) -> None:
+async def test_a_response_has_status_headers_and_body(served: Served) -> None:
     session, url = served
     asked = session.open("POST", f"{url}/", headers=[("X-Own", "1")], body=b"echo", timeout=LATER)
     async with asked as response:
@@ -84,7 +84,7 @@ async def test_an_answer(served: Served) -> None:
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])
-async def test_half_an_answer_is_an_oserror(served: Served, in_pieces: bool) -> None:
+async def test_a_truncated_response_is_an_oserror(served: Served, in_pieces: bool) -> None:
     session, url = served
 
     async def ask() -> None:
@@ -98,7 +98,7 @@ async def test_half_an_answer_is_an_oserror(served: Served, in_pieces: bool) -> 
         await ask()
 
 
-async def test_no_answer_in_time(served: Served) -> None:
+async def test_a_missing_response_times_out(served: Served) -> None:
     session, url = served
     with pytest.raises(TimeoutError):
         async with session.open("GET", f"{url}/silent", headers=(), body=None, timeout=0.05):
@@ -115,7 +115,7 @@ async def test_a_port_without_a_listener_is_an_oserror(served: Served) -> None:
 async def test_the_managers_session_adds_nothing_to_a_request() -> None:
     @asynccontextmanager
     async def saying(answer: bytes, asked: list[bytes]) -> AsyncIterator[str]:
-        """The URL of a server that sends this response once, and records the requests."""
+        """Return the URL of a server that sends this response once, and records the requests."""
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             asked.append(await reader.readuntil(b"\r\n\r\n"))

@@ -1,4 +1,4 @@
-"""Bodies in zstd are unpacked whole up to a limit, or refused."""
+"""zstd bodies are decompressed completely up to a limit, or refused."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ UNSIZED = _packer.compress(BODY) + _packer.flush()
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
-async def test_a_body_in_any_pieces_is_unpacked_as_it_was(pieces: list[bytes]) -> None:
+async def test_a_zstd_body_in_any_pieces_is_decompressed_unchanged(pieces: list[bytes]) -> None:
     body = b"".join(pieces)
     assert await unpack(b"".join(pack(pieces, len(body))), len(body)) == body
 
 
 @pytest.mark.parametrize(("packed", "unpacked"), [(10, len(BODY)), (len(PACKED), len(BODY) - 1)])
-async def test_a_thread_unpacks_long_bodies(
+async def test_long_zstd_bodies_are_decompressed_in_a_thread(
     monkeypatch: pytest.MonkeyPatch, packed: int, unpacked: int
 ) -> None:
-    """64 KiB may unpack to 256 MiB."""
+    """64 KiB may decompress to 256 MiB."""
     monkeypatch.setattr(zstd_bodies, "IN_LOOP", packed)
     monkeypatch.setattr(zstd_bodies, "UNPACKED_IN_LOOP", unpacked)
     threads: list[int] = []
@@ -47,7 +47,7 @@ async def test_a_thread_unpacks_long_bodies(
 
 
 @pytest.mark.parametrize("end", [0, 3, 20, 500, -1])
-async def test_a_body_that_is_cut_off_is_an_error(end: int) -> None:
+async def test_a_truncated_zstd_body_is_an_error(end: int) -> None:
     with pytest.raises(OSError, match="packed body"):
         await unpack(PACKED[:end], len(BODY))
 
@@ -62,7 +62,7 @@ async def test_a_malformed_zstd_body_is_an_error(body: bytes) -> None:
         await unpack(body, len(BODY))
 
 
-async def test_a_body_over_the_limit_is_refused() -> None:
+async def test_a_zstd_body_over_the_limit_is_refused() -> None:
     with pytest.raises(BodyTooLarge):
         await unpack(PACKED, len(BODY) - 1)
     assert await unpack(PACKED, len(BODY)) == BODY

@@ -1,4 +1,4 @@
-"""The three content types of a patch, and the refusals before a patch is read."""
+"""The three content types of a patch, and the refusals of malformed patches."""
 
 from __future__ import annotations
 
@@ -62,11 +62,13 @@ def test_each_patch_type_merges_lists_by_its_rules() -> None:
         ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
         ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-        # As in the server, not in the RFC.
+        # Like the server, unlike the RFC.
         ({}, {"a": [{"b": None}, None]}, {"a": [{}, None]}),
     ],
 )
-def test_merge_patches(document: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_merge_patches_follow_rfc_7386(
+    document: dict[str, Any], patch: dict[str, Any], expected: dict[str, Any]
+) -> None:
     assert merge_patch(document, patch) == expected
 
 
@@ -101,7 +103,7 @@ def test_an_unknown_patch_type_is_415(content_type: str) -> None:
         [{"op": "test", "path": "/status/phase", "value": "x"}],
     ],
 )
-def test_a_json_patch_that_leaves_no_object(operations: list[dict[str, Any]]) -> None:
+def test_a_json_patch_that_leaves_no_object_is_refused(operations: list[dict[str, Any]]) -> None:
     with pytest.raises(StatusError) as caught:
         applied(JSON_PATCH, operations)
     assert (caught.value.code, caught.value.reason) == (422, "Invalid")
@@ -140,7 +142,7 @@ def op(kind: str, path: object, **rest: object) -> dict[str, object]:
         ([op("test", "/n", value=None), op("test", "/missing", value=None)], {}),
     ],
 )
-def test_the_operations_of_a_json_patch(operations: list[Any], changed: dict[str, Any]) -> None:
+def test_each_operation_of_a_json_patch_is_applied(operations: list[Any], changed: dict[str, Any]) -> None:
     before = copy.deepcopy(VALUES)
     assert apply_json_patch(VALUES, operations) == {**before, **changed}
     assert before == VALUES
@@ -180,7 +182,7 @@ def test_a_json_patch_may_replace_the_document() -> None:
         {"op": "add"},
     ],
 )
-def test_an_operation_that_does_not_apply(operation: dict[str, Any]) -> None:
+def test_an_operation_that_does_not_apply_is_refused(operation: dict[str, Any]) -> None:
     before = copy.deepcopy(VALUES)
     with pytest.raises(StatusError) as caught:
         apply_json_patch(VALUES, [op("add", "/first", value=1), operation])
@@ -203,7 +205,7 @@ def test_the_number_of_operations_has_a_limit() -> None:
     assert caught.value.code == 413
 
 
-def test_copies_have_a_limit() -> None:
+def test_the_size_of_copies_is_limited() -> None:
     document = {"text": "x" * (MAX_COPIED // 2)}
     again = op("copy", "/again", **{"from": "/text"})
     assert apply_json_patch(document, [again]) == {**document, "again": document["text"]}
@@ -212,7 +214,7 @@ def test_copies_have_a_limit() -> None:
     assert caught.value.code == 422
 
 
-def test_copies_of_copies_end() -> None:
+def test_copies_of_copies_are_limited() -> None:
     double = {"op": "copy", "from": "/a", "path": "/a/b/-"}
     with pytest.raises(StatusError) as caught:
         apply_json_patch(VALUES, [double] * MAX_OPERATIONS)

@@ -1,4 +1,4 @@
-"""A patch costs a bounded time for each byte, whatever its lists and directives are."""
+"""A patch takes linear time, whatever its lists and directives are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.cpu_time import own_seconds
 
 MANY = 20_000
 BOUND = 20e-6
-"""Seconds of this process for each byte: some ten times what is needed, a tenth of what squares would."""
+"""The maximum CPU seconds per byte: about ten times the need, a tenth of a quadratic cost."""
 
 NAMES = [f"n{number}" for number in range(MANY)]
 CONDITIONS = [{"type": name, "status": "True"} for name in NAMES]
@@ -87,7 +87,7 @@ def cost(call: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("name", PATCHES)
-def test_cost_grows_with_the_length_and_no_faster(name: str) -> None:
+def test_the_cost_of_a_patch_grows_linearly(name: str) -> None:
     content_type, content = PATCHES[name]
     patch = json.dumps(content).encode()
     size = len(patch) + len(json.dumps(NODE))
@@ -103,7 +103,7 @@ def test_cost_grows_with_the_length_and_no_faster(name: str) -> None:
     ],
     ids=["finalizers", "order", "conditions"],
 )
-def test_the_cost_of_a_difference_grows_with_the_objects(after: Json) -> None:
+def test_the_cost_of_a_difference_grows_linearly_with_the_objects(after: Json) -> None:
     size = len(json.dumps(NODE)) + len(json.dumps(after))
     assert cost(lambda: strategic_diff(NODE, after, "Node")) < BOUND * size
 
@@ -116,7 +116,9 @@ def test_the_cost_of_a_difference_grows_with_the_objects(after: Json) -> None:
     [lambda text: {"capacity": {"cpu": text}}, lambda text: {"conditions": [{"lastHeartbeatTime": text}]}],
     ids=["quantity", "time"],
 )
-def test_the_cost_of_a_text_grows_with_it(status: Callable[[str], Json], text: str) -> None:
+def test_the_cost_of_a_quantity_grows_linearly_with_its_text(
+    status: Callable[[str], Json], text: str
+) -> None:
     """A capacity of 20,000 digits once took ten seconds."""
     raw = b'{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}'
     patch = json.dumps({"status": status(text)}).encode()

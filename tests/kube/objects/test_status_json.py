@@ -1,4 +1,4 @@
-"""Statuses in the server's form: zeros, times, quantities, names of newer servers; and what has the wrong type."""
+"""Statuses in the server's form: zero values, times, quantities, fields of newer servers; and wrong types."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def full_name(message: str) -> str:
         ),
     ],
 )
-def test_zeros(message: str, document: object, expected: dict[str, Any]) -> None:
+def test_zero_values_are_written_like_by_the_server(
+    message: str, document: object, expected: dict[str, Any]
+) -> None:
     assert canonical(full_name(message), document) == expected
 
 
@@ -68,7 +70,9 @@ def test_zeros(message: str, document: object, expected: dict[str, Any]) -> None
         ("ObjectMeta", {"labels": {"a": 5}}, r"labels\[a\]"),
     ],
 )
-def test_the_wrong_type(message: str, document: object, where: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused_with_its_path(
+    message: str, document: object, where: str
+) -> None:
     with pytest.raises(ValueError, match=where):
         canonical(full_name(message), document)
 
@@ -82,7 +86,7 @@ def test_the_wrong_type(message: str, document: object, where: str) -> None:
         ("1969-12-31T23:59:59Z", -1),
     ],
 )
-def test_times(text: str, seconds: int) -> None:
+def test_times_are_normalized_like_by_the_server(text: str, seconds: int) -> None:
     assert read_time(text, "") == seconds
 
 
@@ -97,6 +101,6 @@ def test_times(text: str, seconds: int) -> None:
         "\uff12026-01-02T03:04:05Z",
     ],
 )
-def test_texts_that_are_no_time(text: str) -> None:
+def test_malformed_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="where"):
         read_time(text, "where")

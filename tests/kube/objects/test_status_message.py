@@ -1,4 +1,5 @@
-"""Messages read as JSON, and written in place: only what differs, with what a newer server put next to it."""
+"""Protobuf messages read as JSON, and written in place: only differences are written, next to fields of newer
+servers."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from kube.objects.strategic_merge import merge_keys_of
 from tests.kube.support.wire_walker import find
 
 UNKNOWN = b"\xf2\x7f\x05later"
-"""A field that no table has: number 2046, a text."""
+"""A field that no table has: number 2046, a string."""
 NODE_STATUS, CONDITION = f"{CORE}.NodeStatus", f"{CORE}.NodeCondition"
 POD_STATUS, CONTAINER = f"{CORE}.PodStatus", f"{CORE}.ContainerStatus"
 NODE_KEYS, POD_KEYS = merge_keys_of("Node"), merge_keys_of("Pod")
@@ -22,7 +23,7 @@ def with_unknown(name: str, message: Any) -> Any:
 
 
 def status(*conditions: str) -> Any:
-    """A node's status, with a field of a newer server in itself and in each condition."""
+    """Return a node's status with a newer server's field in itself and in each condition."""
     message = new_message(NODE_STATUS)
     message.phase = "Running"
     for condition in conditions:
@@ -32,14 +33,14 @@ def status(*conditions: str) -> Any:
     return with_unknown(NODE_STATUS, message)
 
 
-def test_the_same_content_writes_nothing() -> None:
+def test_writing_the_same_content_changes_nothing() -> None:
     message = status("Ready")
     before = message.SerializeToString()
     write_message(NODE_STATUS, message, read_message(NODE_STATUS, message), NODE_KEYS, "status")
     assert message.SerializeToString() == before
 
 
-def test_elements_that_stay_keep_what_is_unknown() -> None:
+def test_retained_list_elements_preserve_unknown_fields() -> None:
     message = status("Ready", "Gone", "Other")
     document = read_message(NODE_STATUS, message)
     ready, _, other = document["conditions"]
@@ -57,7 +58,7 @@ def test_elements_that_stay_keep_what_is_unknown() -> None:
     assert has_unknown == [True, False, True]
 
 
-def test_entries_of_a_map() -> None:
+def test_map_entries_are_added_changed_and_removed() -> None:
     message = new_message(NODE_STATUS)
     for name in ("cpu", "pods", "gone"):
         entry = message.capacity.add(key=name)
@@ -70,7 +71,7 @@ def test_entries_of_a_map() -> None:
     assert [UNKNOWN in each for each in find(message.SerializeToString(), 1)] == [True, False, False]
 
 
-def test_absent_and_zero() -> None:
+def test_absent_and_zero_values_are_distinguished() -> None:
     message = new_message(CONTAINER)
     full = {"name": "a", "ready": False, "restartCount": 0, "image": "", "imageID": "", "lastState": {}}
     document = {**full, "state": {"running": {"startedAt": None}}, "started": False}
@@ -82,7 +83,7 @@ def test_absent_and_zero() -> None:
     assert read_message(CONTAINER, message) == {**full, "state": {}}
 
 
-def test_times() -> None:
+def test_times_are_read_and_written_as_json() -> None:
     message = new_message(POD_STATUS)
     for text, wire in (("1970-01-01T00:00:00Z", b"\x08\x00\x10\x00"), (None, None)):
         write_message(POD_STATUS, message, {"startTime": text}, POD_KEYS, "status")
@@ -94,7 +95,7 @@ def test_times() -> None:
     assert message.startTime.nanos == 9
 
 
-def test_a_text_that_is_not_utf8_stays() -> None:
+def test_a_string_that_is_not_utf8_is_preserved() -> None:
     message = parse_message(POD_STATUS, b"\x1a\x01\xff")
     document = read_message(POD_STATUS, message)
     assert document == {"message": "\ufffd"}
@@ -102,7 +103,7 @@ def test_a_text_that_is_not_utf8_stays() -> None:
     assert message.SerializeToString() == b"\x0a\x01x\x1a\x01\xff"
 
 
-def test_a_time_that_json_cannot_have() -> None:
+def test_a_time_beyond_the_range_of_json_is_preserved() -> None:
     message = new_message(POD_STATUS)
     message.startTime.seconds = 2**62
     with pytest.raises(ValueError, match="no time"):

@@ -1,4 +1,4 @@
-"""Writes of a status on recorded objects, in both encodings; test_status_update_real.py asks a real server the same."""
+"""Writes of a status to recorded objects, in both encodings; test_status_update_real.py compares with a real server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
 def patched(
     encoding: Encoding, patch: object, fixture: str = "nodes.full", content_type: str = STRATEGIC_MERGE_PATCH
 ) -> Json:
-    """The object after a patch, as a document."""
+    """Return the object after a patch, as a document."""
     api_version, kind, raw = single(fixture, encoding)
     body = json.dumps(patch).encode()
     written = updated(encoding, api_version, kind, raw, "PATCH", content_type, body)
@@ -47,14 +47,14 @@ def document(fixture: str, encoding: Encoding = JSON) -> Json:
 
 
 @pytest.mark.parametrize("fixture", ["nodes.full", "pods.full", "nodes.single", "pods.single"])
-def test_protobuf_reads_as_the_servers_json(fixture: str) -> None:
+def test_a_protobuf_status_is_read_as_the_servers_json(fixture: str) -> None:
     theirs = document(fixture)
     del theirs["spec"], theirs["metadata"]["managedFields"]
     assert document(fixture, PROTOBUF) == theirs
 
 
 @pytest.mark.parametrize("fixture", ["nodes.full", "pods.full"])
-def test_a_status_of_nothing_and_back(encoding: Encoding, fixture: str) -> None:
+def test_emptying_and_restoring_a_status_restores_the_object(encoding: Encoding, fixture: str) -> None:
     api_version, kind, raw = single(fixture, encoding)
     before = document(fixture, encoding)
     bare = with_status(encoding, api_version, kind, raw, {"metadata": None})
@@ -66,7 +66,7 @@ def test_a_status_of_nothing_and_back(encoding: Encoding, fixture: str) -> None:
 
 
 @pytest.mark.parametrize("fixture", ["nodes.full", "pods.full"])
-def test_the_rest_of_a_message_stays_byte_for_byte(fixture: str) -> None:
+def test_other_fields_of_a_message_are_preserved_byte_for_byte(fixture: str) -> None:
     api_version, kind, raw = single(fixture, PROTOBUF)
     # A field that no table has.
     unknown = b"\xf2\x7f\x05later"
@@ -88,7 +88,7 @@ def test_the_rest_of_a_message_stays_byte_for_byte(fixture: str) -> None:
     assert ours == theirs
 
 
-def test_the_rest_of_a_json_object_stays() -> None:
+def test_other_fields_of_a_json_object_are_preserved() -> None:
     api_version, kind, raw = single("pods.full", JSON)
     before = {**orjson.loads(raw), "later": {"a": [None]}}
     before["status"]["later"] = 1
@@ -156,7 +156,7 @@ def test_defaults_of_the_server_apply_to_a_node_status(encoding: Encoding) -> No
 
 @pytest.mark.parametrize("sent_as", list(Encoding))
 @pytest.mark.parametrize(("fixture", "resource"), [("nodes.full", "nodes"), ("pods.full", "pods")])
-def test_put(encoding: Encoding, sent_as: Encoding, fixture: str, resource: str) -> None:
+def test_put_replaces_the_status(encoding: Encoding, sent_as: Encoding, fixture: str, resource: str) -> None:
     api_version, kind, raw = single(fixture, encoding)
     _, _, other = single(fixture, sent_as)
     wanted = {**document(fixture, sent_as), "metadata": {"name": "full", "labels": {"a": "1"}}}
@@ -174,7 +174,7 @@ def test_put(encoding: Encoding, sent_as: Encoding, fixture: str, resource: str)
     assert resource == f"{kind.lower()}s"
 
 
-def test_put_of_a_body_without_type(encoding: Encoding) -> None:
+def test_put_accepts_a_body_without_kind_and_version(encoding: Encoding) -> None:
     api_version, kind, raw = single("nodes.full", encoding)
     body = b'{"metadata":{"name":"full"},"status":{"phase":"x"}}'
     written = updated(encoding, api_version, kind, raw, "PUT", "", body)
@@ -196,7 +196,7 @@ def test_put_of_a_body_without_type(encoding: Encoding) -> None:
         ({"namespace": "x"}, 400, "the namespace of the provided object does not match the namespace sent"),
     ],
 )
-def test_another_object_or_version(
+def test_a_write_for_another_object_or_version_is_refused(
     encoding: Encoding, method: str, metadata: Json, code: int, message: str
 ) -> None:
     content_type = MERGE_PATCH if method == "PATCH" else JSON
@@ -208,8 +208,8 @@ def test_another_object_or_version(
     assert error.details == ({"name": "full", "kind": "pods"} if code == 409 else {})
 
 
-def test_another_uid(encoding: Encoding) -> None:
-    """A PUT names a precondition, a patch changes the field, as in kube-apiserver."""
+def test_a_put_with_another_uid_is_a_conflict_and_a_patch_is_invalid(encoding: Encoding) -> None:
+    """In kube-apiserver a PUT names a precondition, while a patch changes the field."""
     put = refused(encoding, "PUT", JSON, {"metadata": {"name": "full", "uid": "x"}, "status": {}})
     assert (put.code, put.reason) == (409, "Conflict")
     assert 'pods "full": Precondition failed: UID in precondition: x,' in put.message
@@ -218,7 +218,7 @@ def test_another_uid(encoding: Encoding) -> None:
     assert (patch.code, patch.reason, patch.message) == (422, "Invalid", text)
 
 
-def test_this_object_and_version(encoding: Encoding) -> None:
+def test_a_write_for_this_object_and_version_is_accepted(encoding: Encoding) -> None:
     metadata = document("pods.full")["metadata"]
     same = {name: metadata[name] for name in ("uid", "resourceVersion", "name", "namespace")}
     after = patched(encoding, {"metadata": same, "status": {"phase": "x"}}, "pods.full")
@@ -251,16 +251,18 @@ def test_this_object_and_version(encoding: Encoding) -> None:
         ("POST", JSON, {}, 405),
     ],
 )
-def test_refusals(encoding: Encoding, method: str, content_type: str, body: object, code: int) -> None:
+def test_malformed_status_writes_are_refused(
+    encoding: Encoding, method: str, content_type: str, body: object, code: int
+) -> None:
     assert refused(encoding, method, content_type, body).code == code
 
 
-def test_a_protobuf_message_that_is_none_in_its_envelope(encoding: Encoding) -> None:
+def test_an_envelope_with_a_malformed_protobuf_message_is_refused(encoding: Encoding) -> None:
     body = codec_for(PROTOBUF).encode_single("v1", "Pod", b"\xff")
     assert refused(encoding, "PUT", PROTOBUF, body).code == 400
 
 
-def test_kinds_without_a_table(encoding: Encoding) -> None:
+def test_kinds_without_a_table_are_refused(encoding: Encoding) -> None:
     api_version, kind, raw = single("leases.single", encoding)
     with pytest.raises(LookupError, match="Lease"):
         status_document(encoding, api_version, kind, raw)
@@ -268,7 +270,7 @@ def test_kinds_without_a_table(encoding: Encoding) -> None:
         updated(encoding, api_version, kind, raw, "PATCH", MERGE_PATCH, b"{}")
 
 
-def test_a_malformed_object(encoding: Encoding) -> None:
+def test_a_malformed_object_is_refused(encoding: Encoding) -> None:
     with pytest.raises(ValueError, match=r"."):
         updated(encoding, "v1", "Pod", b"\xff", "PATCH", MERGE_PATCH, b"{}")
 
@@ -306,7 +308,7 @@ CHANGES = st.fixed_dictionaries(
 
 
 @given(CHANGES, st.sampled_from([MERGE_PATCH, STRATEGIC_MERGE_PATCH]))
-def test_both_encodings_and_the_difference_agree(change: Json, content_type: str) -> None:
+def test_both_encodings_and_the_difference_give_the_same_object(change: Json, content_type: str) -> None:
     results = [patched(encoding, {"status": change}, "pods.full", content_type) for encoding in Encoding]
     assert results[0]["status"] == results[1]["status"]
     for encoding, after in zip(Encoding, results, strict=True):
@@ -314,5 +316,5 @@ def test_both_encodings_and_the_difference_agree(change: Json, content_type: str
         again = patched(encoding, diff, "pods.full")
         for each in (again, after):
             each["status"].get("conditions", []).sort(key=lambda condition: condition["type"])
-        # No conditions are the same as an empty list of them.
+        # Missing conditions equal an empty list.
         assert again == after

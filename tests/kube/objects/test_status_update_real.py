@@ -1,4 +1,5 @@
-"""The same write to a real kube-apiserver and to `updated`: the same status, in both encodings; or the same refusal."""
+"""The same write to a real kube-apiserver and to `updated` gives the same status, in both encodings, or the same
+refusal."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 
 pytestmark = pytest.mark.real
-"""Some tests name their fixture only when they run."""
+"""A marker, as some tests request their fixture only at run time."""
 OBJECTS = Path(__file__).parents[1] / "fixtures" / "statuses.yaml"
 DROPPED = (
     "allocatedResources",
@@ -29,10 +30,11 @@ DROPPED = (
     "nodeAllocatableResourceClaimStatuses",
     "nominatedNodeName",
 )
-"""Fields of a pod that a server without alpha features drops or forbids."""
+"""Fields of a pod that a server without alpha features drops or refuses."""
 TYPES = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "Other", "More"]
 NO_ELEMENTS = "no elements in any of the given slices"
-"""With this order for a list that is empty on both sides the server fails (500); here the result is an empty list."""
+"""An element order for a list that is empty on both sides: the server fails (500), while `updated` returns an empty
+list."""
 THEN = "2026-01-02T03:14:05Z"
 
 
@@ -66,7 +68,7 @@ def written(document: Json) -> Json:
 
 
 def check(target: Target, method: str, content_type: str, body: bytes) -> None:
-    """Send the write, and compare the server's object with the result of `updated` on the previous one."""
+    """Send the write, and compare the server's object with `updated` applied to the previous one."""
     ours = {}
     before = {encoding: target.raw(encoding) for encoding in Encoding}
     for encoding, raw in before.items():
@@ -100,7 +102,7 @@ def a_node(real_cloud: RealCloud, node: str) -> Target:
 
 @pytest.fixture
 def a_pod(real_cloud: RealCloud, namespace: str) -> Target:
-    real_cloud.token(namespace, "default")  # creates the account, without which no pods are admitted
+    real_cloud.token(namespace, "default")  # creates the service account, without which no pods are admitted
     obj = objects()["Pod"]
     for status in obj["status"]["containerStatuses"]:
         status.pop("allocatedResourcesStatus", None)
@@ -113,7 +115,7 @@ def order(*types: str) -> list[Json]:
 
 
 NODE_PATCHES: list[Json] = [
-    # kubelet's heartbeat
+    # the heartbeat of kubelet
     {
         "$setElementOrder/conditions": order("MemoryPressure", "DiskPressure", "Ready"),
         "conditions": [
@@ -153,7 +155,7 @@ NODE_PATCHES: list[Json] = [
 ]
 
 
-def test_strategic_merge_patches_of_a_node(a_node: Target) -> None:
+def test_strategic_merge_patches_of_a_node_equal_the_servers_result(a_node: Target) -> None:
     for change in NODE_PATCHES:
         check(a_node, "PATCH", STRATEGIC_MERGE_PATCH, json.dumps({"status": change}).encode())
 
@@ -207,7 +209,7 @@ POD_PATCHES: list[Json] = [
 ]
 
 
-def test_strategic_merge_patches_of_a_pod(a_pod: Target) -> None:
+def test_strategic_merge_patches_of_a_pod_equal_the_servers_result(a_pod: Target) -> None:
     uid = a_pod.document(Encoding.JSON)["metadata"]["uid"]
     for change in POD_PATCHES:
         body = {"metadata": {"uid": uid}, "status": change}
@@ -215,7 +217,7 @@ def test_strategic_merge_patches_of_a_pod(a_pod: Target) -> None:
 
 
 def generated(chance: random.Random) -> Json:
-    """A patch of conditions and of a list that is replaced, as no client would send it."""
+    """Return a generated patch of conditions and of a list that is replaced, unlike any client's."""
     chosen = chance.sample(TYPES, chance.randint(0, 4))
     conditions: list[Json] = []
     for each in chosen:
@@ -241,22 +243,20 @@ def generated(chance: random.Random) -> Json:
         status["volumesInUse"] = chance.sample("abc", chance.randint(0, 3))
     if chance.random() < 0.3:
         status["$deleteFromPrimitiveList/volumesInUse"] = chance.sample("abcd", 2)
-        status.pop(
-            "volumesInUse", None
-        )  # the server's answer to both at once differs from request to request
+        status.pop("volumesInUse", None)  # the server's response to both together varies
     if chance.random() < 0.2:
         status["$retainKeys"] = [*(each for each in status if not each.startswith("$")), "nodeInfo", "phase"]
     return status
 
 
-def test_generated_patches(a_node: Target) -> None:
+def test_generated_patches_equal_the_servers_result(a_node: Target) -> None:
     chance = random.Random(7)
     for _ in range(150):
         check(a_node, "PATCH", STRATEGIC_MERGE_PATCH, json.dumps({"status": generated(chance)}).encode())
 
 
 @pytest.mark.parametrize("which", ["a_node", "a_pod"])
-def test_merge_patches(which: str, request: pytest.FixtureRequest) -> None:
+def test_merge_patches_equal_the_servers_result(which: str, request: pytest.FixtureRequest) -> None:
     target: Target = request.getfixturevalue(which)
     merge_patches: list[Json] = [
         {"status": {"conditions": [{"type": "A", "status": "True", "reason": None}]}},
@@ -277,7 +277,7 @@ def test_merge_patches(which: str, request: pytest.FixtureRequest) -> None:
         check(target, "PATCH", MERGE_PATCH, json.dumps(patch).encode())
 
 
-def test_json_patches(a_pod: Target) -> None:
+def test_json_patches_equal_the_servers_result(a_pod: Target) -> None:
     json_patches: list[list[Json]] = [
         [{"op": "add", "path": "/status/conditions/0", "value": {"type": "A", "status": "True"}}],
         [{"op": "add", "path": "/status/conditions/-", "value": {"type": "B", "status": "True"}}],
@@ -302,7 +302,7 @@ def test_json_patches(a_pod: Target) -> None:
         check(a_pod, "PATCH", JSON_PATCH, json.dumps(patch).encode())
 
 
-def test_refusals(a_pod: Target) -> None:
+def test_refusals_equal_the_servers(a_pod: Target) -> None:
     before = {encoding: a_pod.raw(encoding) for encoding in Encoding}
     refused: list[tuple[str, str, bytes]] = [
         ("PATCH", STRATEGIC_MERGE_PATCH, b"{"),
@@ -344,7 +344,7 @@ def test_refusals(a_pod: Target) -> None:
 
 
 @pytest.mark.parametrize("which", ["a_node", "a_pod"])
-def test_the_server_reads_what_is_written(
+def test_the_server_accepts_the_written_object(
     which: str, encoding: Encoding, request: pytest.FixtureRequest
 ) -> None:
     target: Target = request.getfixturevalue(which)
@@ -360,7 +360,7 @@ def test_the_server_reads_what_is_written(
 
 
 @pytest.mark.parametrize("which", ["a_node", "a_pod"])
-def test_the_difference_replays_what_happened_while_the_server_was_away(
+def test_the_difference_replays_writes_made_while_the_server_was_away(
     which: str, encoding: Encoding, request: pytest.FixtureRequest
 ) -> None:
     target: Target = request.getfixturevalue(which)

@@ -1,4 +1,4 @@
-"""The difference between two objects turns one into the other, and in a third object changes nothing else."""
+"""The difference between two objects turns one into the other, and changes nothing else in a third object."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def status(**fields: Any) -> Json:
         ),
     ],
 )
-def test_differences(before: Json, after: Json, diff: Json) -> None:
+def test_the_difference_of_two_objects(before: Json, after: Json, diff: Json) -> None:
     given_ = copy.deepcopy((before, after))
     assert strategic_diff(before, after, "Node") == diff
     assert (before, after) == given_
@@ -88,7 +88,7 @@ VALUES = st.recursive(
 
 
 def keyed(key: str) -> st.SearchStrategy[list[Json]]:
-    """Elements of a merged list; at times their keys repeat."""
+    """Generate elements of a merged list, sometimes with repeated keys."""
     element = st.builds(
         lambda name, rest: {**rest, key: name}, NAMES, st.dictionaries(NAMES, VALUES, max_size=2)
     )
@@ -116,7 +116,7 @@ PODS = st.fixed_dictionaries({}, optional={"metadata": METADATA, "status": STATU
 
 
 def sorted_lists(value: Any, path: str = "") -> Any:
-    """The same value for objects that differ only in the order of merged lists."""
+    """Return a normal form, equal for objects that differ only in the order of merged lists."""
     if isinstance(value, dict):
         return {name: sorted_lists(each, f"{path}.{name}" if path else name) for name, each in value.items()}
     if isinstance(value, list) and path in KEYS:
@@ -125,14 +125,14 @@ def sorted_lists(value: Any, path: str = "") -> Any:
 
 
 def canonical(value: Any) -> Any:
-    """Members in one order, for the sake of repr."""
+    """Sort members, so that repr is comparable."""
     if isinstance(value, dict):
         return {name: canonical(value[name]) for name in sorted(value)}
     return [canonical(each) for each in value] if isinstance(value, list) else value
 
 
 @given(PODS, PODS)
-def test_applied_twice_it_changes_no_more(before: Json, after: Json) -> None:
+def test_applying_a_difference_twice_changes_nothing_more(before: Json, after: Json) -> None:
     diff = strategic_diff(before, after, "Pod")
     once = strategic_merge(before, diff, KEYS)
     assert sorted_lists(canonical(strategic_merge(once, diff, KEYS))) == sorted_lists(canonical(once))
@@ -159,7 +159,7 @@ def test_untouched_fields_of_a_third_object_stay(before: Json, after: Json) -> N
 
 
 @given(PODS, st.lists(PODS, max_size=3), PODS)
-def test_one_patch_makes_the_same_of_each_state_that_an_object_may_be_in(
+def test_one_patch_gives_the_same_result_for_each_possible_state(
     before: Json, states: list[Json], after: Json
 ) -> None:
     patch = strategic_diff(before, after, "Pod", states)
@@ -168,8 +168,8 @@ def test_one_patch_makes_the_same_of_each_state_that_an_object_may_be_in(
 
 
 @given(PODS, PODS, PODS)
-def test_a_patched_field_is_set_whatever_an_object_has(copied: Json, real: Json, after: Json) -> None:
-    """The copy equals what the patch asks for, and the object does not."""
+def test_a_patched_field_is_set_for_any_value_in_the_object(copied: Json, real: Json, after: Json) -> None:
+    """The copy already equals the patch, but the object does not."""
     wanted = strategic_diff({}, after, "Pod")
     made = strategic_merge(copied, wanted, KEYS)
     other = strategic_merge(copied, emptied(wanted, "Pod"), KEYS)

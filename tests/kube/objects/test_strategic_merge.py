@@ -1,4 +1,4 @@
-"""Strategic merge patches, case by case; tests/kube/objects/test_status_update_real.py has the server's own answers."""
+"""Strategic merge patches, case by case; tests/kube/objects/test_status_update_real.py compares with a real server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check(original: Json, patch: Json, expected: Json) -> None:
         ({"a": {"b": 1, "c": 1}}, {"a": {"$retainKeys": ["c", "d"], "d": 2}}, {"a": {"c": 1, "d": 2}}),
     ],
 )
-def test_objects(original: Json, patch: Json, expected: Json) -> None:
+def test_objects_are_merged(original: Json, patch: Json, expected: Json) -> None:
     check(original, patch, expected)
 
 
@@ -54,7 +54,9 @@ def test_objects(original: Json, patch: Json, expected: Json) -> None:
         ([], [], []),
     ],
 )
-def test_lists_with_a_merge_key(original: list[Json], patch: list[Json], expected: list[Json]) -> None:
+def test_lists_with_a_merge_key_are_merged(
+    original: list[Json], patch: list[Json], expected: list[Json]
+) -> None:
     check({"list": original}, {"list": patch}, {"list": expected})
     check({"deep": {"list": original}}, {"deep": {"list": patch}}, {"deep": {"list": expected}})
 
@@ -66,19 +68,19 @@ def test_lists_with_a_merge_key(original: list[Json], patch: list[Json], expecte
         ([A, B], [C], ["c", "a", "b"], [C, A, B]),
         ([A, B], [C], ["a", "b", "c"], [A, B, C]),
         ([A, B], [{"k": "b", "v": 2}], ["b", "a"], [{"k": "b", "v": 2}, A]),
-        # What only the server has stays before what it was before.
+        # Elements that only the server has keep their position before the next known element.
         ([A, B, C], None, ["c", "b"], [A, C, B]),
         ([A, B, C], [{"k": "c", "v": 2}], ["c"], [A, B, {"k": "c", "v": 2}]),
         (None, [A, B], ["b", "a"], None),
         (None, [B, A], ["b", "a"], [B, A]),
         (None, None, ["b"], None),
         ([A, B], [{"$patch": "delete", "k": "a"}], ["b"], [B]),
-        # What is added takes the place that became free, so that A counts as being before C.
+        # An added element takes the free position, so A counts as before C.
         ([A, B], [{"$patch": "delete", "k": "b"}, C], ["c"], [A, C]),
         ([A, B], [{"$patch": "delete", "k": "b"}, {"$patch": "replace"}, C], ["c"], [C]),
     ],
 )
-def test_set_element_order(
+def test_set_element_order_orders_a_merged_list(
     original: list[Json] | None, patch: list[Json] | None, order: list[str], expected: list[Json] | None
 ) -> None:
     before: Json = {"list": original} if original is not None else {}
@@ -104,11 +106,11 @@ def test_set_element_order(
         ),
     ],
 )
-def test_lists_of_texts(patch: Json, expected: list[str]) -> None:
+def test_lists_of_strings_are_merged(patch: Json, expected: list[str]) -> None:
     check({"texts": ["a", "b"]}, patch, {"texts": expected})
 
 
-def test_deleting_from_what_is_not_there() -> None:
+def test_deleting_absent_elements_changes_nothing() -> None:
     check({}, {"$deleteFromPrimitiveList/texts": ["a"]}, {})
     check({"texts": ["a"]}, {"$deleteFromPrimitiveList/texts": None}, {})
 
@@ -138,7 +140,7 @@ def test_deleting_from_what_is_not_there() -> None:
         {"$deleteFromPrimitiveList/list": ["a"]},
     ],
 )
-def test_misused_directives(patch: Json) -> None:
+def test_misused_directives_are_refused(patch: Json) -> None:
     with pytest.raises(StatusError) as caught:
         strategic_merge({"a": {"b": 1}, "list": [A], "texts": ["x"]}, patch, KEYS)
     assert (caught.value.code, caught.value.reason) == (400, "BadRequest")

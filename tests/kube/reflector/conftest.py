@@ -1,4 +1,4 @@
-"""A cloud, and reflectors of it that end with the test."""
+"""A cloud, and reflectors that end with the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kube.support.reflecting import Start, reflecting
 
 @pytest.fixture(autouse=True)
 def packed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores keep texts packed however short they are: the objects of these tests are small."""
+    """Compress even short texts in stores, as the objects of these tests are small."""
     monkeypatch.setattr("kube.packed_text.WORTH_PACKING", 1)
 
 

@@ -1,4 +1,4 @@
-"""The watches that request bookmarks: those of large stores, those that hubs share, and the first after each break."""
+"""The watches that request bookmarks: those of large stores, those shared by hubs, and the first after each break."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = codec_for(Encoding.JSON)
 
 
 def stored(count: int = 1, size: int = 0) -> Store:
-    """A store of `count` objects, the first of which has `size` additional bytes."""
+    """Return a store of `count` objects, the first of which has `size` additional bytes."""
     store = Store()
     toys = (Toy(f"x{number}", version=5, app="y" * size * (not number)) for number in range(count))
     raws = [toy.raw(Encoding.JSON) for toy in toys]
@@ -31,7 +31,7 @@ def stored(count: int = 1, size: int = 0) -> Store:
 
 
 def asks(store: Store, verifier: HistoryVerifier | None = None) -> bool:
-    """True if the next watch requests bookmarks, after a watch with one."""
+    """Return True if the watch after one with a bookmark requests bookmarks again."""
     bookmarks = Bookmarks(store, verifier or HistoryVerifier(store))
     assert bookmarks.decide(None), "no watch has said yet how far the cloud is"
     bookmarks.note_bookmark()
@@ -41,13 +41,11 @@ def asks(store: Store, verifier: HistoryVerifier | None = None) -> bool:
 @pytest.mark.parametrize(
     ("count", "size", "asked"), [(0, 0, False), (FEW, 0, False), (FEW + 1, 0, True), (1, SMALL, True)]
 )
-def test_a_list_that_costs_less_than_an_hour_of_bookmarks_has_none(
-    count: int, size: int, asked: bool
-) -> None:
+def test_a_list_cheaper_than_an_hour_of_bookmarks_requests_none(count: int, size: int, asked: bool) -> None:
     assert asks(stored(count, size)) is asked
 
 
-def test_a_store_behind_a_given_version_asks_for_bookmarks() -> None:
+def test_a_store_behind_an_issued_version_requests_bookmarks() -> None:
     given, restored = stored(), stored()
     given.given_version = 9
     restored.former_version = 7
@@ -55,7 +53,7 @@ def test_a_store_behind_a_given_version_asks_for_bookmarks() -> None:
     assert asks(restored), "a source stays until the cloud is past what clients have of the former history"
 
 
-def test_a_history_that_has_yet_to_be_proved_has_it_ask() -> None:
+def test_an_unverified_history_requests_bookmarks() -> None:
     store = stored()
     verifier = HistoryVerifier(store)
     verifier.compare(9, {("a", "x0"): 5, ("a", "late"): 9}, 0)
@@ -68,7 +66,7 @@ def without(request: LoggedRequest) -> bool:
 
 
 async def quiet(cloud: ScriptableCloud, start: Start, store: Store) -> Reflector:
-    """A reflector whose watch asks for no bookmarks, as one has come."""
+    """Return a reflector whose watch requests no bookmarks, as one has arrived."""
     cloud.watches.bookmark_interval = 0.01
     reflector = start(store)
     await cloud.requests.until(without)
@@ -94,7 +92,7 @@ async def test_a_small_store_gets_only_events_once_it_has_the_version_of_the_clo
     assert (len(cloud.requests.where(without)), reflector.lists) == (1, 1)
 
 
-async def test_a_newer_version_given_elsewhere_restarts_the_watch(
+async def test_a_newer_version_issued_elsewhere_restarts_the_watch(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     store = Store()
@@ -123,10 +121,10 @@ async def test_after_a_break_a_watch_requests_bookmarks_again(cloud: ScriptableC
     assert reflector.lists == 1
 
 
-async def test_where_a_version_grows_too_old_without_bookmarks_watches_ask_from_then_on(
+async def test_bookmarks_are_requested_after_a_version_became_too_old(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    """Watches of one node or its pods in a large cluster: other writes soon push their version out of the watch
+    """For watches of one node or its pods in a large cluster: other writes soon push their version out of the watch
     cache."""
     cloud.faults.add(fault.ExpiredWatch(), when=without)
     cloud.watches.bookmark_interval = 0.01
@@ -139,7 +137,7 @@ async def test_where_a_version_grows_too_old_without_bookmarks_watches_ask_from_
     assert len(cloud.requests.where(without)) == 1
 
 
-async def test_a_reflector_of_a_leader_never_stops_asking_for_bookmarks(
+async def test_a_reflector_of_a_leader_always_requests_bookmarks(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     cloud.watches.bookmark_interval = 0.01
@@ -152,7 +150,7 @@ async def test_a_reflector_of_a_leader_never_stops_asking_for_bookmarks(
     assert not cloud.requests.where(without)
 
 
-async def test_a_store_without_events_is_as_old_as_the_end_of_its_watch(
+async def test_the_age_of_a_store_without_events_counts_from_the_end_of_its_watch(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     store = Store()

@@ -1,4 +1,4 @@
-"""The cloud proves its history: by an event that the store has seen, or by names and versions."""
+"""Verification of the cloud's history: by an event that the store has seen, or by names and versions."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ SAME, BEHIND, DISPROVED = Comparison.SAME, Comparison.BEHIND, Comparison.DISPROV
     ("expected", "version", "found"),
     [
         ({"x": 4, "y": 9}, 10, SAME),
-        # The cluster went on, but nothing of this kind did.
+        # The cluster's version advanced without a change of this kind.
         ({"x": 4, "y": 9}, 15, SAME),
-        # Still to come: a write, a new object, a deletion.
+        # Pending events: a write, a new object, a deletion.
         ({"x": 12, "y": 9}, 15, BEHIND),
         ({"x": 4, "y": 9, "z": 12}, 15, BEHIND),
         ({"x": 4}, 15, BEHIND),
-        # Up to its own version the store cannot lack anything: another write, another object, a deleted one.
+        # A difference up to the store's own version disproves it: a write, an object, a deletion.
         ({"x": 5, "y": 9}, 15, DISPROVED),
         ({"x": 3, "y": 9}, 15, DISPROVED),
         ({"x": 4, "y": 9, "z": 8}, 15, DISPROVED),
         ({"x": 4}, 10, DISPROVED),
-        # The store was at 10 already when the cloud was asked.
+        # The store was already at 10 when the request was sent.
         ({"x": 4, "y": 9}, 9, DISPROVED),
     ],
 )
-def test_a_store_at_version_10(expected: dict[str, int], version: int, found: Comparison) -> None:
+def test_a_store_is_compared_with_names_and_versions(
+    expected: dict[str, int], version: int, found: Comparison
+) -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
     names: dict[Key, int] = {("a", name): at for name, at in expected.items()}
     assert compare(store, names, version, 10) is found
@@ -43,12 +45,14 @@ def test_a_store_at_version_10(expected: dict[str, int], version: int, found: Co
 @pytest.mark.parametrize(
     ("expected", "found"),
     [
-        # The store has advanced since the cloud answered: x was written, y deleted, and z created.
+        # The store has advanced since the response: x was written, y deleted, and z created.
         ({"x": 4, "y": 9}, SAME),
         ({"x": 4}, SAME),
     ],
 )
-def test_a_store_that_went_on_meanwhile(expected: dict[str, int], found: Comparison) -> None:
+def test_a_store_that_advanced_meanwhile_is_not_disproved(
+    expected: dict[str, int], found: Comparison
+) -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
     tell(store, "MODIFIED", Toy("x", version=16))
     tell(store, "DELETED", Toy("y", version=17))
@@ -57,14 +61,14 @@ def test_a_store_that_went_on_meanwhile(expected: dict[str, int], found: Compari
     assert compare(store, names, 15, 10) is found
 
 
-def test_objects_outside_the_question_prove_nothing() -> None:
+def test_objects_outside_the_selection_are_ignored() -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
     assert compare(store, {("a", "x"): 4}, 10, 10, lambda item: item.key[1] == "x") is SAME
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store that is too large to ask for its names, and that has seen `y` come at version 11."""
+    """Return a store too large to compare by names, which has seen `y` created at version 11."""
     monkeypatch.setattr(verifier_module, "FEW", 1)
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
@@ -72,7 +76,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> Store:
     return store
 
 
-def test_a_watch_begins_with_the_event_that_the_store_has_seen(large: Store) -> None:
+def test_a_watch_starts_at_the_last_event_that_the_store_has_seen(large: Store) -> None:
     verifier = HistoryVerifier(large)
     assert verifier.expect_last_event()
     assert verifier.watch_from == 10
@@ -82,14 +86,14 @@ def test_a_watch_begins_with_the_event_that_the_store_has_seen(large: Store) -> 
 
 
 @pytest.mark.parametrize(("name", "version"), [("x", 11), ("y", 12), ("z", 21)])
-def test_another_event_is_of_another_history(large: Store, name: str, version: int) -> None:
+def test_another_event_at_that_version_disproves_the_history(large: Store, name: str, version: int) -> None:
     verifier = HistoryVerifier(large)
     verifier.expect_last_event()
     with pytest.raises(HistoryDiverged):
         verifier.event(("a", name), version)
 
 
-def test_an_event_that_the_store_should_know_is_of_another_history(large: Store) -> None:
+def test_an_event_that_the_store_should_have_disproves_the_history(large: Store) -> None:
     """The store had everything up to version 20."""
     verifier = HistoryVerifier(large)
     verifier.expect_last_event()
@@ -98,15 +102,15 @@ def test_an_event_that_the_store_should_know_is_of_another_history(large: Store)
         verifier.event(("a", "z"), 20)
 
 
-def test_a_leader_may_correct_what_its_follower_holds(large: Store) -> None:
+def test_a_leader_may_send_events_that_its_follower_lacks(large: Store) -> None:
     verifier = HistoryVerifier(large)
     verifier.expect_last_event()
     verifier.event(("a", "y"), 11)
     verifier.event(("a", "x"), 4, is_clouds=False)
 
 
-def test_a_list_is_no_witness(large: Store) -> None:
-    """A list does not show what was deleted last."""
+def test_a_list_gives_no_last_seen_event(large: Store) -> None:
+    """A list does not show the last deletion."""
     fill(large, 30, Toy("x", version=4), Toy("y", version=11))
     verifier = HistoryVerifier(large)
     assert not verifier.expect_last_event()
@@ -125,7 +129,7 @@ def test_a_few_objects_are_compared_by_name() -> None:
 def test_names_that_the_store_does_not_have_yet_are_compared_again(
     event: str, name: str, is_same: bool
 ) -> None:
-    """A deletion that never comes makes no difference until the store is at the version of the names."""
+    """A missing deletion is a difference only once the store is at the version of the names."""
     store = filled(10, Toy("x", version=4), Toy("gone", version=9))
     verifier = HistoryVerifier(store)
     verifier.compare(15, {("a", "x"): 4}, 10)
@@ -136,13 +140,13 @@ def test_names_that_the_store_does_not_have_yet_are_compared_again(
         verifier.progress()
 
 
-def test_a_cloud_that_is_behind_what_was_given_was_restored() -> None:
+def test_a_cloud_behind_an_issued_version_was_restored() -> None:
     store = filled(10, Toy("x", version=4))
     with pytest.raises(HistoryDiverged):
         HistoryVerifier(store).compare(11, {("a", "x"): 4}, 12)
 
 
-def test_after_a_list_nothing_has_to_be_shown(large: Store) -> None:
+def test_after_a_list_no_verification_is_needed(large: Store) -> None:
     verifier = HistoryVerifier(large)
     verifier.expect_last_event()
     fill(large, 30, Toy("x", version=4))
@@ -155,7 +159,7 @@ def test_after_a_list_nothing_has_to_be_shown(large: Store) -> None:
     ("version", "names", "is_proof"),
     [(15, {"x": 4, "y": 12}, True), (10, {"x": 4}, True), (10, {}, False), (9, {"x": 4}, False)],
 )
-def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_proof: bool) -> None:
+def test_a_list_is_verified_too(version: int, names: dict[str, int], is_proof: bool) -> None:
     """The watch had ended with 410, and the cloud was restored before the list."""
     store = filled(10, Toy("x", version=4))
     toys = (Toy(name, version=at) for name, at in names.items())
@@ -168,21 +172,22 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
 
 @pytest.mark.parametrize(("uid", "is_proof"), [("one", True), ("another", False)])
 def test_the_uid_of_a_permanent_object_reveals_another_cluster(uid: str, is_proof: bool) -> None:
-    """The other cluster's versions may all exceed the store's, as if everything had been deleted and created since."""
+    """All versions of the other cluster may exceed the store's, as if everything had been deleted and created since."""
     key, at = ("kubernetes", "default"), Toy("kubernetes", "default", version=4, uid="one")
     store, new = filled(10, at), filled(90, Toy(*key, version=80, uid=uid), Toy(version=81))
     with contextlib.nullcontext() if is_proof else pytest.raises(HistoryDiverged):
         HistoryVerifier(store).listed(90, {item.key: item for item in new}, 10)
 
 
-def test_a_recreated_object_is_of_the_same_cluster() -> None:
+def test_a_recreated_object_does_not_reveal_another_cluster() -> None:
     store, new = filled(10, Toy(version=4, uid="one")), filled(90, Toy(version=80, uid="another"))
     HistoryVerifier(store).listed(90, {item.key: item for item in new}, 10)
 
 
 @pytest.fixture
 def just_listed(monkeypatch: pytest.MonkeyPatch) -> HistoryVerifier:
-    """The verifier of a store without an event since its list at version 30, and too large to ask for its names."""
+    """Return the verifier of a store without an event since its list at version 30, and too large to compare by
+    names."""
     monkeypatch.setattr(verifier_module, "FEW", 1)
     verifier = HistoryVerifier(filled(30, Toy("x", version=4), Toy("y", version=11)))
     assert not verifier.expect_last_event()
@@ -190,8 +195,8 @@ def just_listed(monkeypatch: pytest.MonkeyPatch) -> HistoryVerifier:
     return verifier
 
 
-def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: HistoryVerifier) -> None:
-    """An object that came later, and is not in the list, must go again before the version of the list."""
+def test_the_newest_object_and_the_object_count_verify_a_list(just_listed: HistoryVerifier) -> None:
+    """An object created later and missing in the list must have been deleted before the list's version."""
     just_listed.expect_count(35, 2)
     assert just_listed.watch_from == 10
     assert not just_listed.event(("a", "y"), 11)
@@ -208,7 +213,7 @@ def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Histo
     [[("z", 12, False), ("new", 36, False)], [("x", 12, False)], [("x", 12, True)]],
     ids=["it stays", "the store has an older one", "the store has one that went"],
 )
-def test_an_event_that_the_list_contradicts_proves_another_history(
+def test_an_event_that_contradicts_the_list_disproves_the_history(
     just_listed: HistoryVerifier, events: list[tuple[str, int, bool]]
 ) -> None:
     just_listed.expect_count(30, 2)
@@ -221,10 +226,10 @@ def test_an_event_that_the_list_contradicts_proves_another_history(
 
 
 @pytest.mark.parametrize("event", [("new", 36), None], ids=["before an event", "at the version"])
-def test_another_number_is_verified_by_names(
+def test_another_object_count_is_verified_by_names(
     just_listed: HistoryVerifier, event: tuple[str, int] | None
 ) -> None:
-    """A restored cloud has what was deleted after its backup. No event of it says so."""
+    """A restored cloud has objects that were deleted after its backup, without an event for them."""
     just_listed.expect_count(35 if event else 30, 3)
     just_listed.event(("a", "y"), 11)
     with pytest.raises(Miscounted):

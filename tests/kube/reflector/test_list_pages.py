@@ -1,4 +1,4 @@
-"""Long lists are read by a thread."""
+"""Long lists are parsed in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAGE = (
 )
 
 
-async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
+async def test_a_long_list_is_parsed_in_a_thread_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("kube.reflector.list_pages.LONG_LIST", 2)
@@ -43,7 +43,9 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     assert not store.complete
 
 
-async def test_a_store_reads_no_item_again_that_its_page_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_does_not_parse_an_item_again_that_its_page_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     codec = codec_for(Encoding.JSON)
     item = b'{"metadata":{"name":"a","resourceVersion":"1"}}'
     page = codec.decode_stored(PAGE.replace(b"[]", b"[%b]" % item))
@@ -52,8 +54,8 @@ async def test_a_store_reads_no_item_again_that_its_page_has_read(monkeypatch: p
     assert {key: made.version for key, made in items.items()} == {("", "a"): 1}
 
 
-async def test_a_further_page_asks_by_its_token_alone() -> None:
-    """A kube-apiserver refuses a version, or its match, beside a token with 422."""
+async def test_a_further_page_is_requested_only_by_its_token() -> None:
+    """kube-apiserver refuses a version, or its match, together with a token with 422."""
     asked: list[Mapping[str, str]] = []
 
     async def ask(query: Mapping[str, str]) -> ApiResponse:
@@ -69,8 +71,8 @@ async def test_a_further_page_asks_by_its_token_alone() -> None:
     assert asked[1:] == [{"labelSelector": "a", "limit": "500", "continue": "x"}] * 2
 
 
-async def test_a_list_whose_pages_never_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of no objects has a hundred bytes: five million of them were a list."""
+async def test_a_list_with_endless_pages_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty page has a hundred bytes: a list once consisted of five million."""
     monkeypatch.setattr("kube.reflector.list_pages.MAX_LIST", 100 * OF_A_PAGE)
     asked = 0
 

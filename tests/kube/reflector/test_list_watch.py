@@ -9,7 +9,7 @@ from kube.wire.encoding import Encoding
 from tests.kube.support.reflecting import SERVICES
 
 
-def test_a_question_in_json_takes_nothing_else_and_one_in_protobuf_takes_both() -> None:
+def test_a_json_list_watch_accepts_json_only_and_a_protobuf_one_both() -> None:
     binary = "application/vnd.kubernetes.protobuf"
     assert ListWatch(SERVICES, encoding=Encoding.JSON).accept == "application/json"
     assert ListWatch(SERVICES).accept == f"{binary},application/json"

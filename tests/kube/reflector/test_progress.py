@@ -1,4 +1,4 @@
-"""Read the cloud's writes of one kind since a version, by a short watch."""
+"""Reads the cloud's writes of one kind since a version, by a short watch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WANTED = ListWatch(SERVICES, encoding=Encoding.JSON)
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bookmark comes at once, not after a second."""
+    """Send the bookmark at once, not after a second."""
     monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
 
 
@@ -34,7 +34,7 @@ async def client(cloud: ScriptableCloud) -> AsyncIterator[Client]:
     await session.close()
 
 
-def written(cloud: ScriptableCloud, name: str) -> LastSeenEvent:
+def created_service(cloud: ScriptableCloud, name: str) -> LastSeenEvent:
     made = cloud.store.create(service(name))["metadata"]
     return LastSeenEvent((made["namespace"], name), int(made["resourceVersion"]))
 
@@ -44,8 +44,8 @@ def another_kind(cloud: ScriptableCloud, name: str) -> None:
     cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
 
 
-async def test_a_quiet_kind_is_where_the_cloud_is(cloud: ScriptableCloud, client: Client) -> None:
-    known = written(cloud, "one").version
+async def test_a_kind_without_writes_is_current(cloud: ScriptableCloud, client: Client) -> None:
+    known = created_service(cloud, "one").version
     another_kind(cloud, "other")
     now = cloud.store.version
     assert now > known
@@ -53,45 +53,47 @@ async def test_a_quiet_kind_is_where_the_cloud_is(cloud: ScriptableCloud, client
 
 
 async def test_the_newest_event_is_found_between_two_versions(cloud: ScriptableCloud, client: Client) -> None:
-    known = written(cloud, "one").version
-    newest = [written(cloud, name).version for name in ("two", "three")][-1]
+    known = created_service(cloud, "one").version
+    newest = [created_service(cloud, name).version for name in ("two", "three")][-1]
     another_kind(cloud, "other")
     assert await newest_event(client, WANTED, known, newest) == (cloud.store.version, newest)
 
 
-async def test_the_cloud_shows_what_a_leader_has_brought(cloud: ScriptableCloud, client: Client) -> None:
-    last_event = written(cloud, "one")
+async def test_an_event_from_a_leader_is_verified_at_the_cloud(
+    cloud: ScriptableCloud, client: Client
+) -> None:
+    last_event = created_service(cloud, "one")
     another_kind(cloud, "other")
     known = cloud.store.version
     assert await newest_event(client, WANTED, known, known, last_event) == (known, known)
-    newest = written(cloud, "two").version
+    newest = created_service(cloud, "two").version
     assert await newest_event(client, WANTED, known, newest, last_event) == (newest, newest)
 
 
 @pytest.mark.parametrize(
     "name", ["two", "another"], ids=["an event that is not known", "another event there"]
 )
-async def test_another_history_is_noticed(cloud: ScriptableCloud, client: Client, name: str) -> None:
-    last_event = written(cloud, "one")
-    second = written(cloud, "two").version
+async def test_another_history_is_detected(cloud: ScriptableCloud, client: Client, name: str) -> None:
+    last_event = created_service(cloud, "one")
+    second = created_service(cloud, "two").version
     if name == "another":
         last_event = last_event._replace(key=("default", "another"))
     with pytest.raises(HistoryDiverged):
         await newest_event(client, WANTED, second, second, last_event)
 
 
-async def test_a_cloud_that_does_not_get_there_is_asked_no_more(
+async def test_the_watch_ends_if_the_cloud_does_not_reach_the_version(
     cloud: ScriptableCloud, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.reflector.progress.SECONDS", 1)
-    known = written(cloud, "one").version
+    known = created_service(cloud, "one").version
     with pytest.raises(NoBookmark):
         await newest_event(client, WANTED, known, known + 5)
 
 
-async def test_a_version_that_is_too_old_is_the_clouds_answer(cloud: ScriptableCloud, client: Client) -> None:
-    known = written(cloud, "one").version
-    written(cloud, "two")
+async def test_the_clouds_410_for_an_old_version_is_raised(cloud: ScriptableCloud, client: Client) -> None:
+    known = created_service(cloud, "one").version
+    created_service(cloud, "two")
     cloud.store.compact()
     with pytest.raises(StatusError) as caught:
         await newest_event(client, WANTED, known, cloud.store.version)

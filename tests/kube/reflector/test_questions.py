@@ -1,4 +1,4 @@
-"""The proof of a large copy after a break: by one object and the number of objects, or else by all names."""
+"""Verification of a large copy after a break: by one object and the object count, or else by all names."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_verifier, "FEW", 1)
 
 
-def of_all(request: LoggedRequest) -> bool:
+def lists_all_names(request: LoggedRequest) -> bool:
     return NAMES(request) and "as=Partial" in request.accept and "limit=1" not in request.query.split("&")
 
 
 async def listed(cloud: ScriptableCloud, start: Start) -> tuple[Reflector, Store]:
-    """A copy of what the cloud has, of which it has heard no event."""
+    """Return a copy equal to the cloud, without an event."""
     for name in ("one", "two", "three"):
         cloud.store.create(service(name))
     return await following(cloud, start)
@@ -52,17 +52,17 @@ async def is_proven_again(cloud: ScriptableCloud, reflector: Reflector, store: S
     await until(reflector, store, lambda: reflector.watches > before and reflector.is_proven)
 
 
-async def test_a_list_that_nothing_has_followed_is_proved_without_names(
+async def test_a_list_without_later_events_is_verified_without_names(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    """The names of 1,000 objects were asked for after each break of the link: 81 KB."""
+    """The names of 1,000 objects were once requested after each break of the link: 81 KB."""
     reflector, store = await listed(cloud, start)
     await is_proven_again(cloud, reflector, store)
-    assert not cloud.requests.where(of_all)
+    assert not cloud.requests.where(lists_all_names)
     assert reflector.lists == 1
 
 
-async def test_a_server_that_only_estimates_is_asked_for_names(
+async def test_names_are_requested_from_a_server_that_only_estimates_the_count(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def estimated(ask: Ask, query: Mapping[str, str]) -> tuple[int, int | None]:
@@ -73,14 +73,16 @@ async def test_a_server_that_only_estimates_is_asked_for_names(
     reflector, store = await listed(cloud, start)
     await cloud.stop()
     await cloud.start()
-    await cloud.requests.until(of_all)
+    await cloud.requests.until(lists_all_names)
     cloud.store.create(service("later"))
     await until(reflector, store, lambda: equal(store, cloud) and reflector.is_proven)
     assert reflector.lists == 1
 
 
-async def test_a_restored_cloud_has_what_was_deleted(cloud: ScriptableCloud, start: Start) -> None:
-    """The restored cloud has advanced past the version of the list, without an event of this kind."""
+async def test_a_restored_cloud_is_detected_by_objects_that_were_deleted(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    """The restored cloud has advanced past the list's version, without an event of this kind."""
     for name in ("one", "gone", "two"):
         cloud.store.create(service(name))
     backup = cloud.store.snapshot()
@@ -96,22 +98,24 @@ async def test_a_restored_cloud_has_what_was_deleted(cloud: ScriptableCloud, sta
     await until(reflector, store, lambda: found.is_set() and copied(reflector, store, cloud)())
 
 
-async def test_an_old_version_is_counted_where_the_cloud_is_now(cloud: ScriptableCloud, start: Start) -> None:
+async def test_an_expired_version_is_counted_at_the_current_version(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     reflector, store = await listed(cloud, start)
     cloud.faults.add(Refuse(410), times=1, when=lambda request: "Exact" in request.query)
     await is_proven_again(cloud, reflector, store)
-    assert not cloud.requests.where(of_all)
+    assert not cloud.requests.where(lists_all_names)
 
 
-async def test_many_names_come_packed(
+async def test_many_names_are_transferred_with_gzip(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A kube-apiserver packs what has more than 128 KiB: JSON, that is, and no protobuf."""
+    """kube-apiserver compresses JSON over 128 KiB, but no protobuf."""
     monkeypatch.setattr(questions, "MANY", 3)
     reflector, store = await listed(cloud, start)
     client: Client = reflector.client
     asked = questions.Questions(reflector._list_watch._replace(encoding=Encoding.PROTOBUF))
     for about, first in ((2, Encoding.PROTOBUF), (3, Encoding.JSON)):
         assert len((await asked.names(client.request, about))[1]) == len(store)
-        assert cloud.requests.where(of_all)[-1].accept.startswith(f"{first};as=Partial")
+        assert cloud.requests.where(lists_all_names)[-1].accept.startswith(f"{first};as=Partial")
     assert reflector.state is State.WATCHING

@@ -1,4 +1,4 @@
-"""A kube-apiserver names the same version in a list of each namespace, also of one without the objects."""
+"""kube-apiserver returns the same version for a list of each namespace, even of one without the objects."""
 
 from __future__ import annotations
 

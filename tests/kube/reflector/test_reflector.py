@@ -1,4 +1,4 @@
-"""The reflector: what it asks, in pages or as differences, what it makes of a refusal, and how it ends."""
+"""The reflector: its requests, in pages or as differences, its handling of refusals, and its end."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ from tests.kube.support.reflecting import (
 from tests.kube.support.serving import serving
 from tests.kube.support.toys import RecordedInputs, Toy
 
-# -- what it asks --------------------------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_that_waits_holds_no_event(
+async def test_a_waiting_watch_refers_to_no_event(
     cloud: ScriptableCloud, start: Start, encoding: Encoding
 ) -> None:
-    """An event has megabytes, a node hundreds of watches, and the next event may come in an hour."""
+    """An event may have megabytes, a node has hundreds of watches, and the next event may arrive in an hour."""
 
     def held_by(holder: object) -> list[object]:
-        """The references to the text above that an event, or the frame of a waiting coroutine, holds."""
+        """Return the references to the above text from an event, or from the frame of a waiting coroutine."""
         match holder:
             case WatchFrame():
                 held: list[object] = list(holder)
@@ -71,7 +71,7 @@ async def test_a_watch_that_waits_holds_no_event(
 
 
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
-async def test_it_lists_once_then_watches_from_there(
+async def test_a_reflector_lists_once_and_then_watches_from_that_version(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, metadata_only: bool
 ) -> None:
     cloud.store.create(service("x", app="web"))
@@ -96,7 +96,7 @@ async def test_it_lists_once_then_watches_from_there(
     assert (reflector.lists, reflector.watches) == (1, 1)
 
 
-async def test_selectors_and_the_namespace_are_the_clouds_to_evaluate(
+async def test_selectors_and_the_namespace_are_sent_to_the_cloud(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     cloud.store.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}})
@@ -115,9 +115,7 @@ async def test_selectors_and_the_namespace_are_the_clouds_to_evaluate(
         assert (query["labelSelector"], query["fieldSelector"]) == ("app=web", "metadata.name!=y")
 
 
-async def test_a_store_that_is_complete_is_resumed_without_a_list(
-    cloud: ScriptableCloud, start: Start
-) -> None:
+async def test_a_complete_store_is_resumed_without_a_list(cloud: ScriptableCloud, start: Start) -> None:
     made = cloud.store.create(service("x"))
     raw = Toy("x", "default", int(made["metadata"]["resourceVersion"])).raw(Encoding.JSON)
     store = Store()
@@ -151,7 +149,7 @@ async def test_a_list_with_expired_pages_is_read_in_one_piece(
 
 
 @pytest.mark.parametrize("code", sorted(REFUSALS))
-async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
+async def test_a_refusal_is_stored_until_the_cloud_permits_the_list(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, code: int
 ) -> None:
     message = 'services is forbidden: User "system:node:n" cannot list resource "services"'
@@ -169,7 +167,7 @@ async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
     assert (reflector.refusal, reflector.error) == (None, None)
 
 
-async def test_a_kind_that_the_cloud_does_not_have_is_no_fault_and_seldom_asked_for(
+async def test_a_missing_kind_is_no_error_and_is_requested_rarely(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     cloud.faults.add(fault.Refuse(404), times=None, when=LISTS)
@@ -181,7 +179,7 @@ async def test_a_kind_that_the_cloud_does_not_have_is_no_fault_and_seldom_asked_
         states.add(reflector.state)
         assert reflector.error is None
     assert states == {State.LISTING, State.UNSERVED}
-    # Who asks for the kind does not wait that long.
+    # A client that requests the kind does not wait that long.
     cloud.faults.clear()
     reflector.retry_now()
     await until(reflector, store, copied(reflector, store, cloud))
@@ -205,7 +203,7 @@ async def test_a_revoked_permission_is_a_refusal_and_then_a_list(
     assert len(store) == 0
 
 
-# -- itself --------------------------------------------------------------------------------------------------------
+# -- robustness ----------------------------------------------------------------------------------------------------
 
 
 async def test_retry_now_cuts_the_backoff_short(cloud: ScriptableCloud, start: Start) -> None:
@@ -222,13 +220,13 @@ async def test_retry_now_cuts_the_backoff_short(cloud: ScriptableCloud, start: S
     assert reflector.lists == 2
 
 
-async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after_it(
+async def test_failures_during_an_outage_do_not_delay_requests_after_it(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    """A restarted kube-apiserver fails like this: its watch cache has forgotten the version to resume from."""
+    """A restarted kube-apiserver fails this way: its watch cache lacks the version to resume from."""
     outage = cloud.faults.add(fault.Refuse(503), times=None)
     store = Store()
-    # A second failure in a row is waited out for an hour.
+    # A second consecutive failure has a backoff of an hour.
     reflector = start(store, backoff=Backoff(0.005, 3600.0, jitter=lambda: 0.0, clock=lambda: 0.0))
     reflector._backoff._delay = 3600.0
     await until(reflector, store, lambda: reflector.state is State.WAITING)
@@ -240,7 +238,7 @@ async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError("no space left")], ids=["bug", "disk"])
-async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
+async def test_a_failing_listener_causes_a_list_and_stops_nothing(
     cloud: ScriptableCloud, start: Start, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     class Clumsy(RecordedInputs):
@@ -268,7 +266,7 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     assert reflector.lists == 2
 
 
-async def test_after_a_list_and_an_outage_it_gives_the_version_of_the_cloud(
+async def test_after_a_list_and_an_outage_the_store_has_the_clouds_version(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     notified: list[int] = []
@@ -295,7 +293,7 @@ async def test_a_disproved_store_is_listed_again_at_once(cloud: ScriptableCloud,
     assert equal(store, cloud)
 
 
-# -- differences ----------------------------------------------------------------------------------------------------
+# -- differences ---------------------------------------------------------------------------------------------------
 
 
 CODEC = codec_for(Encoding.JSON)
@@ -315,15 +313,15 @@ MISFITS = {
 
 
 class Server:
-    """A server with a list of one object. It answers each watch with the next of some streams; the last one stays
+    """A server with a list of one object. It answers each watch with the next of several streams; the last one stays
     open."""
 
     def __init__(self, *streams: Sequence[bytes]) -> None:
         self.watches: list[tuple[str, str]] = []
-        """Version and codings that each watch asked for."""
+        """Version and requested codings of each watch."""
         self.lists = 0
         self.last = asyncio.Event()
-        """The last stream was asked for."""
+        """Set when the last stream is requested."""
         self._streams = list(streams)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -382,7 +380,7 @@ async def test_after_a_difference_that_does_not_fit_the_next_watch_is_plain(
     assert server.lists == 1
 
 
-async def test_a_coding_that_was_not_asked_for_is_malformed(start: Start) -> None:
+async def test_a_coding_that_was_not_requested_is_malformed(start: Start) -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if "watch" not in request.query:
             return web.Response(body=bytes(LIST), content_type="application/json")

@@ -1,4 +1,4 @@
-"""The reflector against a cloud that misbehaves on command: it lists when it must and resumes when it can."""
+"""The reflector with a cloud that misbehaves on command: it lists when it must and resumes when it can."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kube.support.reflecting import LISTS, WATCHES, Start, copied, equal, 
 from tests.kube.support.serving import serving
 from tests.kube.support.toys import RecordedInputs
 
-# -- what goes wrong -----------------------------------------------------------------------------------------------
+# -- faults --------------------------------------------------------------------------------------------------------
 
 RESUMED = {
     "lost between frames": fault.LostWatch(1),
@@ -74,7 +74,7 @@ async def test_a_watch_that_fails_is_resumed_or_listed_again(
     await until(reflector, store, lambda: equal(store, cloud))
     assert (len(cloud.requests.where(LISTS)), cloud.requests.count(verb="watch")) == (lists, 2)
     assert (reflector.lists, reflector.watches) == (lists, 2)
-    # Nothing was sent twice, nothing was missed.
+    # No event was repeated, none was missed.
     versions = [change.version for change in recorder.changes]
     assert versions == sorted(versions)
     names = [(change.key[1], change.new is not None) for change in recorder.changes]
@@ -82,10 +82,10 @@ async def test_a_watch_that_fails_is_resumed_or_listed_again(
 
 
 @pytest.mark.parametrize("which", [LISTS, WATCHES], ids=["list", "watch"])
-async def test_a_connection_that_is_closed_without_an_answer_is_tried_again(
+async def test_a_request_whose_connection_is_closed_without_a_response_is_retried(
     cloud: ScriptableCloud, start: Start, which: Callable[[LoggedRequest], bool]
 ) -> None:
-    """Twice, because aiohttp by itself sends a GET again once."""
+    """Closed twice, as aiohttp itself repeats a GET once."""
     cloud.store.create(service("x"))
     rule = cloud.faults.add(fault.Disconnect(), times=2, when=which)
     store = Store()
@@ -98,12 +98,12 @@ async def test_a_connection_that_is_closed_without_an_answer_is_tried_again(
 
 
 @pytest.mark.parametrize("what", [fault.MalformedBody(), fault.TruncatedBody()], ids=["malformed", "torn"])
-async def test_a_relist_that_fails_leaves_the_copy_as_it_is(
+async def test_a_failed_relist_leaves_the_copy_unchanged(
     cloud: ScriptableCloud, start: Start, what: fault.Fault
 ) -> None:
     cloud.store.create(service("x"))
     cloud.faults.add(fault.ExpiredWatch(), when=WATCHES)
-    # The first list is good, the next three are not.
+    # The first list succeeds, the next three fail.
     first = cloud.faults.add(fault.Delay(0.0), when=LISTS)
     bad = cloud.faults.add(what, times=3, when=lambda each: LISTS(each) and first.used > 0)
     store = Store()
@@ -155,7 +155,7 @@ async def test_versions_that_go_backwards_restart_the_store(cloud: ScriptableClo
     reflector = start(store)
     await until(reflector, store, copied(reflector, store, cloud))
     recorder = RecordedInputs(store)
-    # A kube-apiserver accepts a watch from the future in silence; it takes a list to see what happened.
+    # kube-apiserver accepts a watch from a future version and sends nothing; only a list shows what happened.
     cloud.faults.add(fault.ExpiredWatch(), when=WATCHES)
     cloud.store.restore(backup)
     await until(reflector, store, lambda: equal(store, cloud))
@@ -163,7 +163,7 @@ async def test_versions_that_go_backwards_restart_the_store(cloud: ScriptableClo
     assert store.version == backup.version
 
 
-async def test_a_watch_that_stalls_past_its_time_is_reopened(
+async def test_a_watch_that_stalls_beyond_its_timeout_is_reopened(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reflector_module, "WATCH_SECONDS", (0.05, 0.05))
@@ -189,9 +189,7 @@ async def test_a_watch_that_stalls_past_its_time_is_reopened(
         ("application/json", b'{"kind":"Service","apiVersion":"v1"}'),
     ],
 )
-async def test_an_answer_that_is_no_list_in_a_known_encoding_is_malformed(
-    start: Start, content_type: str, body: bytes
-) -> None:
+async def test_a_response_that_is_no_list_is_malformed(start: Start, content_type: str, body: bytes) -> None:
     """A captive portal answers 200 to everything."""
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:
@@ -203,10 +201,10 @@ async def test_an_answer_that_is_no_list_in_a_known_encoding_is_malformed(
         await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
     assert (store.complete, reflector.refusal) == (False, None)
     assert reflector.error is not None
-    assert (reflector.error.__traceback__, reflector.error.__context__) == (None, None)  # they hold a list
+    assert (reflector.error.__traceback__, reflector.error.__context__) == (None, None)  # they contain a list
 
 
-async def test_an_event_that_asks_for_years_delays_the_next_try_for_a_minute_or_two(start: Start) -> None:
+async def test_a_retry_after_of_years_delays_the_next_attempt_by_minutes_only(start: Start) -> None:
     error = b'{"kind":"Status","apiVersion":"v1","code":429,"details":{"retryAfterSeconds":2147483647}}'
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
@@ -239,7 +237,9 @@ async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_again(
     assert (reflector.lists, called.is_set()) == (lists, restored)
 
 
-async def test_a_copy_that_waits_for_a_new_list_is_doubted_too(cloud: ScriptableCloud, start: Start) -> None:
+async def test_a_copy_waiting_for_a_new_list_is_marked_as_unverified_too(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     """The copy's watch had ended with 410, and another source detected another history before the list."""
     store = Store()
     reflector = start(store)
@@ -255,7 +255,7 @@ async def test_a_copy_that_waits_for_a_new_list_is_doubted_too(cloud: Scriptable
     assert (store.complete, store.may_be_shown) == (True, False)
 
 
-async def test_a_list_of_pages_without_end_is_given_up(
+async def test_a_list_with_endless_pages_is_aborted(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(list_pages, "PAGE", 2)

@@ -1,4 +1,4 @@
-"""A reflector that reads from the best of several servers, and continues at once when one fails."""
+"""A reflector that reads from the best of several servers, and continues at once if one fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON = codec_for(Encoding.JSON)
 
 
 class Failing:
-    """Switch a watch after its first piece, and pass everything on to a client."""
+    """Switch the server of a watch after its first piece, and forward everything to a client."""
 
     is_up = is_shared = True
 
@@ -107,10 +107,10 @@ async def test_a_copy_from_disk_is_listed_again_at_a_leader(cloud: ScriptableClo
     assert reflector.lists == 1
 
 
-async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
+async def test_a_leaders_history_is_verified_for_a_copy_of_the_cloud_after_a_break(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    """The leader may know of a restore that the cloud went through meanwhile, or may not yet."""
+    """The leader may or may not know of a restore of the cloud meanwhile."""
 
     class NextLeader(Failing):
         """The cloud at first, and another server from the next request on."""
@@ -133,11 +133,11 @@ async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
     assert (reflector.lists, len(names)) == (1, 1)
 
 
-async def test_a_cloud_that_follows_a_leader_proves_its_history_first(
+async def test_the_clouds_history_is_verified_first_after_a_leader(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     class GoneLeader(Failing):
-        """A server other than the cloud at first, which fails when the watch is to begin."""
+        """A server other than the cloud at first, which fails when the watch starts."""
 
         @asynccontextmanager
         async def watch(self, path: str, **how: Any) -> AsyncIterator[WatchStream]:
@@ -155,7 +155,7 @@ async def test_a_cloud_that_follows_a_leader_proves_its_history_first(
     assert (reflector.lists, len(names)) == (1, 1)
 
 
-async def test_a_reflector_asks_again_when_another_server_is_better(
+async def test_a_reflector_reopens_its_watch_when_another_server_is_better(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     store = Store()
@@ -173,12 +173,12 @@ def _keys(store: Store) -> set[tuple[str, str]]:
 
 
 def listed(version: int) -> ApiResponse:
-    """An empty list."""
+    """Return an empty list."""
     return ApiResponse(Encoding.JSON, bytes(JSON.encode_list("v1", "Service", ListMeta(version), [])))
 
 
 class Bursting:
-    """A cloud whose watch sends very many events in one packet, as a packed one may."""
+    """A cloud whose watch sends very many events in one packet, as a compressed watch may."""
 
     is_up = is_shared = True
     is_elsewhere = False
@@ -204,7 +204,7 @@ class Bursting:
         await asyncio.Event().wait()
 
 
-async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(
+async def test_a_leader_behind_an_issued_version_verifies_nothing(
     cloud: ScriptableCloud, start: Start
 ) -> None:
     class Behind(Bursting):
@@ -237,7 +237,7 @@ def event(kind: str, version: int, **fields: str) -> Json:
 
 
 async def versions_seen(upstream: Bursting, last: int) -> set[int]:
-    """The versions of a store that another task sees, until its reflector has applied the last one."""
+    """Return the versions of a store that another task sees, until its reflector has applied the last one."""
     store, seen = Store(), set()
     async with ScriptableCloud() as cloud, reflecting(cloud) as start, asyncio.timeout(20):
         start(store).upstream = upstream

@@ -1,4 +1,4 @@
-"""The component's name that rules, metrics and files use, read from a User-Agent."""
+"""The component name in rules, metrics and files, parsed from a User-Agent."""
 
 import re
 
@@ -26,7 +26,7 @@ from kube.requests.component import MAX_LENGTH, UNKNOWN, component_named, compon
         ("Unknown/1", "unknown"),
     ],
 )
-def test_components(user_agent: str, component: str) -> None:
+def test_the_component_is_parsed_from_the_user_agent(user_agent: str, component: str) -> None:
     assert component_of(user_agent) == component
 
 
@@ -43,13 +43,13 @@ def test_components(user_agent: str, component: str) -> None:
         "a\tb",
         "kubelet\n",
         "kubelet\0/v1",
-        "\u212aubelet/v1",  # the Kelvin sign, a "k" in lower case
+        "\u212aubelet/v1",  # the Kelvin sign, which becomes "k" in lower case
         "kub\u00e9let/v1",
         'kubelet"} 1',
         "x" * (MAX_LENGTH + 1),
     ],
 )
-def test_unknown_components(user_agent: str | None) -> None:
+def test_a_malformed_user_agent_is_the_component_unknown(user_agent: str | None) -> None:
     assert component_of(user_agent) == UNKNOWN
 
 

@@ -1,4 +1,4 @@
-"""Continue tokens: encoded as by kube-apiserver, and refused with its messages."""
+"""Continue tokens: encoded like by kube-apiserver, and refused with its messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def token(text: str) -> str:
 
 
 @pytest.mark.parametrize("version", [7, LATEST])
-def test_a_token_is_that_of_a_kube_apiserver(version: int) -> None:
+def test_a_token_has_kube_apiservers_format(version: int) -> None:
     found = ContinueToken(version, "default/web\0")
     assert found.encode() == token(f'{{"v":"meta.k8s.io/v1","rv":{version},"start":"default/web\\u0000"}}')
     assert parse_continue(found.encode()) == found

@@ -37,7 +37,7 @@ IN, NOT_IN, EXISTS, ABSENT = Operator.IN, Operator.NOT_IN, Operator.EXISTS, Oper
         ("a\0=\0b", LabelRequirement("a", IN, ("b",))),
     ],
 )
-def test_one_requirement(text: str, requirement: LabelRequirement) -> None:
+def test_each_requirement_is_parsed(text: str, requirement: LabelRequirement) -> None:
     assert parse_label_requirements(text) == [requirement]
 
 
@@ -72,7 +72,7 @@ def test_one_requirement(text: str, requirement: LabelRequirement) -> None:
         ("a in (b,!)", "unable to parse requirement: found '!', expected: ',', or identifier"),
     ],
 )
-def test_errors_of_grammar(text: str, why: str) -> None:
+def test_grammar_errors_have_kube_apiservers_messages(text: str, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared in full)
         parse_label_requirements(text)
     assert str(error.value) == why
@@ -103,7 +103,7 @@ VALUE = value_faults("-")[0]
         ("a>-x", f'[values[0]: Invalid value: "-x": {INTEGER}, values[0][a]: Invalid value: "-x": {VALUE}]'),
     ],
 )
-def test_errors_of_keys_and_values(text: str, why: str) -> None:
+def test_errors_in_keys_and_values_have_kube_apiservers_messages(text: str, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared in full)
         parse_label_requirements(text)
     assert str(error.value) == f"unable to parse requirement: {why}"
@@ -116,11 +116,11 @@ def test_errors_of_keys_and_values(text: str, why: str) -> None:
         ("a>1", "1", False),
         ("a<1", "0", True),
         ("a<1", "1", False),
-        ("a>9", "10", True),  # by number, not by text
+        ("a>9", "10", True),  # compared as numbers, not as text
         ("a>1", "x", False),
         ("a<1", "", False),
         ("a<1", "-5", True),
-        ("a>1", "99999999999999999999", False),  # no 64-bit number
+        ("a>1", "99999999999999999999", False),  # not a 64-bit number
     ],
 )
 def test_a_label_requirement_compares_its_value(text: str, value: str, matches: bool) -> None:

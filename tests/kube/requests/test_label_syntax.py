@@ -1,4 +1,4 @@
-"""Keys and values of labels; the messages are those of kube-apiserver 1.36."""
+"""The syntax of label keys and values; the messages are those of kube-apiserver 1.36."""
 
 import pytest
 
@@ -25,7 +25,7 @@ PREFIX_RULE = (
     "key",
     ["a", "A.b_c-9", "a" * 63, "kubernetes.io/service-name", f"{'a' * 253}/{'b' * 63}", "a/in", "notin"],
 )
-def test_valid_keys(key: str) -> None:
+def test_valid_label_keys_are_accepted(key: str) -> None:
     assert key_faults(key) == []
 
 
@@ -53,12 +53,12 @@ def test_valid_keys(key: str) -> None:
         ),
     ],
 )
-def test_invalid_keys(key: str, faults: list[str]) -> None:
+def test_invalid_label_keys_are_refused(key: str, faults: list[str]) -> None:
     assert key_faults(key) == faults
 
 
 @pytest.mark.parametrize("value", ["", "a", "A.b_c-9", "a" * 63])
-def test_valid_values(value: str) -> None:
+def test_valid_label_values_are_accepted(value: str) -> None:
     assert value_faults(value) == []
 
 
@@ -73,5 +73,5 @@ def test_valid_values(value: str) -> None:
         ("-" * 64, ["must be no more than 63 bytes", VALUE_RULE]),
     ],
 )
-def test_invalid_values(value: str, faults: list[str]) -> None:
+def test_invalid_label_values_are_refused(value: str, faults: list[str]) -> None:
     assert value_faults(value) == faults

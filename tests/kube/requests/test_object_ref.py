@@ -1,4 +1,4 @@
-"""A request names the objects that it is about, in whichever version and group of their API."""
+"""References to the objects of a request, across versions and groups of their API."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def ref(path: str) -> ObjectRef:
         ("/api/v1/namespaces/a", "/api/v1/namespaces", True),
     ],
 )
-def test_references_that_may_be_one_object_meet(one: str, other: str, meets: bool) -> None:
+def test_references_to_the_same_object_match(one: str, other: str, meets: bool) -> None:
     assert ref(one).meets(ref(other)) is ref(other).meets(ref(one)) is meets
 
 
-def test_a_path_without_objects_is_about_none() -> None:
+def test_a_path_without_objects_has_no_reference() -> None:
     assert ObjectRef.of(parse_request("GET", "/version")) is None
 
 
 @pytest.mark.parametrize("path", [f"{PODS}/x", PODS, "/api/v1/nodes/n1"])
-def test_a_reference_is_read_again(path: str) -> None:
+def test_a_reference_survives_encoding_and_decoding(path: str) -> None:
     assert ObjectRef.parse(ref(path).text) == ref(path)
     assert ObjectRef.parse("") is None

@@ -1,4 +1,5 @@
-"""Selectors cost a bounded time: one of 4 MB once stopped kubelet for 11.8 s. See also `tests/fuzz/test_cost.py`."""
+"""Parsing selectors takes bounded time: one of 4 MB once blocked kubelet for 11.8 s. See also
+`tests/fuzz/test_cost.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.support.cpu_time import own_seconds
 
 
 @pytest.mark.parametrize("parse", [parse_label_selector, parse_field_selector])
-def test_a_selector_over_the_limit_is_refused_unread(parse: Callable[[str], object]) -> None:
+def test_a_selector_over_the_limit_is_refused_unparsed(parse: Callable[[str], object]) -> None:
     def refused() -> None:
         with pytest.raises(ValueError, match="longer than"):
             parse("a," * 2_000_000)
@@ -35,7 +36,7 @@ SELECTORS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
-def test_matching_costs_the_same_for_many_values_of_one_key(selector: str) -> None:
+def test_matching_takes_the_same_time_for_many_values_of_one_key(selector: str) -> None:
     matches = SELECTORS[selector]
 
     def matched() -> None:

@@ -1,4 +1,4 @@
-"""Query strings, numbers and durations, as Go reads them."""
+"""Query strings, numbers and durations, parsed like in Go."""
 
 import re
 from fractions import Fraction
@@ -35,11 +35,11 @@ NAMES = frozenset({"limit", "labelSelector", "watch"})
         ("labelSelector=é", {"labelSelector": "é"}),
     ],
 )
-def test_first_values(query: str, values: dict[str, str]) -> None:
+def test_the_first_value_of_each_parameter_is_used(query: str, values: dict[str, str]) -> None:
     assert first_values(query, NAMES) == values
 
 
-def test_a_value_that_is_no_text_is_refused() -> None:
+def test_a_value_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(ValueError, match="labelSelector is not valid UTF-8"):
         first_values("limit=1&labelSelector=%ff", NAMES)
 
@@ -63,7 +63,7 @@ def test_too_many_pairs_are_refused() -> None:
         ("-9223372036854775808", -(2**63)),
     ],
 )
-def test_integers(text: str, number: int) -> None:
+def test_integers_are_parsed_like_in_go(text: str, number: int) -> None:
     assert parse_integer(text) == number
 
 
@@ -106,7 +106,7 @@ def test_a_malformed_integer_is_a_value_error(text: str, why: str) -> None:
         (f"0.{'9' * 1000}s", 0.999999999),
     ],
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed_like_in_go(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds, abs=2e-9)
 
 
@@ -137,7 +137,7 @@ def test_a_malformed_duration_is_a_value_error(text: str, why: str) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(["h", "m", "s", "ms"])), min_size=1))
-def test_a_duration_is_the_sum_of_its_steps(steps: list[tuple[int, str]]) -> None:
+def test_a_duration_is_the_sum_of_its_units(steps: list[tuple[int, str]]) -> None:
     unit = {"h": Fraction(3600), "m": Fraction(60), "s": Fraction(1), "ms": Fraction(1, 1000)}
     total = sum(number * unit[name] for number, name in steps)
     text = "".join(f"{number}{name}" for number, name in steps)

@@ -1,4 +1,4 @@
-"""Text in the quotes of Go."""
+"""Text in Go's quotes."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from kube.requests.quoting import quoted
         ("\U000e0001", r'"\U000e0001"'),
     ],
 )
-def test_quotes(text: str, quote: str) -> None:
+def test_text_is_quoted_like_in_go(text: str, quote: str) -> None:
     assert quoted(text) == quote
 
 

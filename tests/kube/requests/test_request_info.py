@@ -1,4 +1,4 @@
-"""Parsing of requests: method and target. Except where noted, kube-apiserver 1.36 gives the same result."""
+"""Parsing of a request's method and target. Except where noted, kube-apiserver 1.36 gives the same result."""
 
 from urllib.parse import quote
 
@@ -19,14 +19,14 @@ type Refusal = tuple[int, str]
 
 
 def outcome(method: str, target: str) -> RequestInfo | Refusal:
-    """The parsed request, or the code and message of the refusal."""
+    """Return the parsed request, or the code and message of the refusal."""
     try:
         return parse_request(method, target)
     except StatusError as error:
         return error.code, error.message
 
 
-def test_resource_types() -> None:
+def test_the_resource_type_is_parsed_from_the_path() -> None:
     assert (SERVICES.api_version, SERVICES.group_resource) == ("v1", "services")
     assert (SLICES.api_version, SLICES.group_resource) == (
         "discovery.k8s.io/v1",
@@ -48,7 +48,7 @@ def test_resource_types() -> None:
         ),
     ],
 )
-def test_paths(path: str, expected: str) -> None:
+def test_paths_are_parsed(path: str, expected: str) -> None:
     assert path == expected
 
 
@@ -115,7 +115,7 @@ def test_paths(path: str, expected: str) -> None:
         ("GET", "/api/v1/watch/services?watch=false", "watch", SERVICES, "", "", ""),
         ("GET", "/api/v1/watch/namespaces/default/services/x", "watch", SERVICES, "default", "x", ""),
         ("GET", "/api/v1/proxy/namespaces/default/services/x/y", "proxy", SERVICES, "default", "x", ""),
-        # escapes are undone before anything is looked at
+        # the path is unescaped before it is parsed
         ("GET", "/api%2fv1%2Fservices", "list", SERVICES, "", "", ""),
         ("GET", "/api/v1/%73ervices%2f", "list", SERVICES, "", "", ""),
         ("GET", "/api/v1/namespaces/default%2Fservices", "list", SERVICES, "default", "", ""),
@@ -127,7 +127,7 @@ def test_paths(path: str, expected: str) -> None:
         ("GET", "//api/v1/services", "list", SERVICES, "", "", ""),
     ],
 )
-def test_requests_for_objects(
+def test_requests_for_objects_are_recognized(
     method: str, target: str, verb: str, resource: ResourceType, namespace: str, name: str, subresource: str
 ) -> None:
     info = parse_request(method, target)
@@ -144,7 +144,7 @@ def test_requests_for_objects(
         *["/version", "/healthz/etcd/x", "/openapi/v3/apis/apps/v1"],
     ],
 )
-def test_a_request_outside_the_api_has_a_path_alone(path: str) -> None:
+def test_a_request_outside_the_api_has_only_a_path(path: str) -> None:
     info = parse_request("POST", f"{path}?timeout=10s")
     assert info == RequestInfo("POST", path, "post", None, "", "", "", ListOptions(), 10)
 
@@ -153,7 +153,7 @@ def test_the_path_is_decoded_and_has_no_query() -> None:
     assert parse_request("GET", "/openapi/v3/a%2Bb?hash=1").path == "/openapi/v3/a+b"
 
 
-def test_all_options() -> None:
+def test_all_list_options_are_parsed() -> None:
     info = parse_request(
         "GET",
         "/api/v1/services?labelSelector=%21a&fieldSelector=spec.clusterIP%21%3DNone&resourceVersion=12"
@@ -174,7 +174,7 @@ def test_all_options() -> None:
     )
 
 
-def test_a_get_reads_the_version_alone() -> None:
+def test_a_get_has_only_the_resource_version_option() -> None:
     target = "/api/v1/nodes/n?resourceVersion=0&timeout=10s&limit=abc&labelSelector=%ff&watch=true"
     info = parse_request("GET", target)
     assert (info.verb, info.options, info.timeout) == ("get", ListOptions(resource_version="0"), 10)
@@ -193,7 +193,7 @@ def test_the_name_of_an_old_watch_becomes_a_field_selector() -> None:
     assert outcome("GET", f"{path}?fieldSelector=spec.type%3DNodePort") == mismatch
 
 
-def test_the_name_of_a_watched_namespace_is_no_scope() -> None:
+def test_the_name_of_a_watched_namespace_is_not_a_scope() -> None:
     info = parse_request("GET", "/api/v1/watch/namespaces/kube-system")
     assert (info.verb, info.type, info.namespace, info.name) == ("watch", NAMESPACES, "", "kube-system")
     assert info.options.field_selector == "metadata.name=kube-system"
@@ -208,7 +208,7 @@ def test_the_name_of_a_watched_namespace_is_no_scope() -> None:
         ("/api/v1/services?timeout=", None),
         ("/api/v1/services?timeout=0", None),
         ("/api/v1/services?timeout=-1s", None),
-        # what may last is not limited, and the parameter not even read
+        # long-running requests have no timeout, and the parameter is ignored
         ("/api/v1/services?watch=1&timeout=abc", None),
         ("/api/v1/watch/services?timeout=abc", None),
         ("/api/v1/namespaces/n/pods/p/log?timeout=abc", None),
@@ -216,7 +216,7 @@ def test_the_name_of_a_watched_namespace_is_no_scope() -> None:
         ("/debug/pprof/profile?timeout=abc", None),
     ],
 )
-def test_timeouts(target: str, seconds: float | None) -> None:
+def test_the_timeout_parameter_is_parsed(target: str, seconds: float | None) -> None:
     assert parse_request("GET", target).timeout == seconds
 
 
@@ -257,7 +257,7 @@ def test_timeouts(target: str, seconds: float | None) -> None:
         ),
     ],
 )
-def test_refused_targets(target: str, message: str) -> None:
+def test_malformed_targets_are_refused(target: str, message: str) -> None:
     assert outcome("GET", target) == (400, message)
 
 
@@ -276,7 +276,7 @@ def test_refused_targets(target: str, message: str) -> None:
         "/api/v1/services?continue=a%ff",
     ],
 )
-def test_targets_that_only_the_hub_refuses(target: str) -> None:
+def test_some_targets_are_refused_by_the_hub_only(target: str) -> None:
     with pytest.raises(StatusError) as error:
         parse_request("GET", target)
     assert error.value.code == 400
@@ -286,7 +286,7 @@ def test_targets_that_only_the_hub_refuses(target: str) -> None:
     ("method", "target"),
     [("HEAD", "/api/v1/services"), ("POST", "/api/v1/watch/services"), ("HEAD", "/api/v1/services?watch=1")],
 )
-def test_objects_are_read_with_get(method: str, target: str) -> None:
+def test_objects_are_read_by_get_only(method: str, target: str) -> None:
     assert outcome(method, target) == (405, "the server does not allow this method on the requested resource")
 
 
@@ -299,7 +299,7 @@ STEPS = st.lists(
 
 
 @given(STEPS.map("/".join))
-def test_a_spelling_does_not_change_a_request(path: str) -> None:
+def test_the_spelling_of_a_target_does_not_change_the_request(path: str) -> None:
     plain = quote(path.replace("%2f", "/"))
     escaped = "".join(f"%{byte:02x}" for byte in path.replace("%2f", "/").encode())
     assert outcome("GET", f"/api/v1/{escaped}") == outcome("GET", f"/api/v1/{plain}")
@@ -320,5 +320,5 @@ def test_a_spelling_does_not_change_a_request(path: str) -> None:
         ("limit=5&continue=x", False),
     ],
 )
-def test_which_lists_are_of_one_version(query: str, is_exact: bool) -> None:
+def test_lists_at_an_exact_version_are_recognized(query: str, is_exact: bool) -> None:
     assert parse_request("GET", f"/api/v1/pods?{query}").options.is_exact is is_exact

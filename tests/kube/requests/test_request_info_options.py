@@ -23,7 +23,7 @@ MATCH, EVENTS = "resourceVersionMatch", "sendInitialEvents"
         ListOptions(watch=True, send_initial_events=False, resource_version_match="NotOlderThan"),
     ],
 )
-def test_valid_options(options: ListOptions) -> None:
+def test_valid_options_are_accepted(options: ListOptions) -> None:
     def refusal() -> StatusError | None:
         try:
             validate_list_options(options)
@@ -82,7 +82,7 @@ def test_valid_options(options: ListOptions) -> None:
         ),
     ],
 )
-def test_options_that_do_not_go_together(options: ListOptions, why: str) -> None:
+def test_incompatible_options_are_refused(options: ListOptions, why: str) -> None:
     with pytest.raises(StatusError) as error:
         validate_list_options(options)
     assert (error.value.code, error.value.reason) == (422, "Invalid")
@@ -102,7 +102,7 @@ def test_options_that_do_not_go_together(options: ListOptions, why: str) -> None
         ),
     ],
 )
-def test_bad_selectors(options: ListOptions, message: str) -> None:
+def test_malformed_selectors_are_refused(options: ListOptions, message: str) -> None:
     with pytest.raises(StatusError) as error:
         validate_list_options(options)
     assert (error.value.code, error.value.message) == (400, message)
@@ -112,7 +112,7 @@ def test_bad_selectors(options: ListOptions, message: str) -> None:
     ("version", "why"),
     [("abc", "invalid syntax"), ("-1", "invalid syntax"), ("18446744073709551616", "value out of range")],
 )
-def test_bad_versions(version: str, why: str) -> None:
+def test_malformed_versions_are_refused(version: str, why: str) -> None:
     said = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": {why}'
     with pytest.raises(StatusError) as error:
         validate_list_options(ListOptions(resource_version=version))
@@ -122,6 +122,6 @@ def test_bad_versions(version: str, why: str) -> None:
     assert (error.value.code, error.value.reason, error.value.message) == (500, "", said)
 
 
-def test_a_leading_zero_is_refused_by_the_hub_alone() -> None:
+def test_a_version_with_a_leading_zero_is_refused_by_the_hub_only() -> None:
     with pytest.raises(StatusError, match="invalid resource version"):
         validate_list_options(ListOptions(resource_version="007"))

@@ -1,7 +1,5 @@
-"""The hub parses a target as a real kube-apiserver does, whose audit log shows its result.
-
-A difference would be a security hole: the hub would filter, cache or refuse one request, and the cloud answer another.
-"""
+"""The hub parses a target like a real kube-apiserver, whose audit log shows its result. A difference would be a
+security hole: the hub would filter, cache or refuse one request, and the cloud execute another."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ def targets(draw: st.DrawFn) -> str:
 
 
 class Auditor:
-    """Sends a request unchanged, as a user without rights, and finds it in the server's audit log."""
+    """Send a request unchanged, as a user without permissions, and find it in the server's audit log."""
 
     def __init__(self, cloud: RealCloud) -> None:
         self._cloud = cloud
@@ -90,7 +88,7 @@ class Auditor:
         self._connection = http.client.HTTPSConnection(url.hostname, url.port, context=context)
 
     def ask(self, method: str, target: str) -> tuple[int, AuditEvent | None]:
-        """The server's status, and how it understood the request; None when it refused it before it did."""
+        """Return the server's status, and its parsed request; None if it refused the request before parsing it."""
         mark, number = self._cloud.audit_mark(), f"request-info-{next(NUMBERS)}"
         self._connection.putrequest(method, target)
         for name, value in (
@@ -123,13 +121,13 @@ def auditor(real_cloud: RealCloud) -> Iterator[Auditor]:
 @example("GET", "/api/v1/watch/namespaces/default/pods/p")
 @example("GET", "/api/v1/watch/pods?fieldSelector=metadata.name%3Dp")
 @example("GET", "/api/v1/proxy/namespaces/default/services/web/x/y")
-def test_a_target_means_the_same_to_both(auditor: Auditor, method: str, target: str) -> None:
+def test_hub_and_server_parse_a_target_equally(auditor: Auditor, method: str, target: str) -> None:
     def about(info: RequestInfo) -> ObjectRef | None:
         if info.type is None:
             return None
         kind, namespace = info.type, info.namespace
         if "/watch/namespaces/" in info.path and kind.resource == "namespaces":
-            # The server takes a watched Namespace's name for its namespace, too; to a view that would be a scope.
+            # The server also treats a watched Namespace's name as its namespace, which would be a scope for a view.
             namespace = namespace or info.name
         return ObjectRef(kind.group, kind.version, kind.resource, info.subresource, namespace, info.name)
 

@@ -10,7 +10,7 @@ from kube.requests.resource_versions import parse_version
 @pytest.mark.parametrize(
     ("text", "number"), [("", 0), ("0", 0), ("1", 1), ("12345", 12345), ("18446744073709551615", 2**64 - 1)]
 )
-def test_versions(text: str, number: int) -> None:
+def test_valid_versions_are_parsed(text: str, number: int) -> None:
     assert parse_version(text) == number
 
 
@@ -28,8 +28,8 @@ def test_versions(text: str, number: int) -> None:
         ("1.0", "invalid syntax"),
         ("007", "invalid syntax"),
         ("00", "invalid syntax"),
-        ("\u0661", "invalid syntax"),  # a digit to str.isdigit and int(), not to Go
-        ("\u00b2", "invalid syntax"),  # to str.isdigit alone
+        ("\u0661", "invalid syntax"),  # a digit for str.isdigit and int(), but not for Go
+        ("\u00b2", "invalid syntax"),  # a digit for str.isdigit only
         ("18446744073709551616", "value out of range"),
         ("9" * 100_000, "value out of range"),
     ],

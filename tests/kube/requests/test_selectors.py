@@ -1,4 +1,4 @@
-"""Selectors: what they match, and that every spelling of one is the same."""
+"""Selectors: the objects that they match, and the canonical form of every spelling."""
 
 import random
 from collections.abc import Callable
@@ -30,12 +30,12 @@ type Oracle = Callable[[Labels], bool]
         ("a!=x,b,a notin (z,y),a!=x", "a notin (x,y,z),b"),
         ("a in (x,y,z),a in (y,z,w)", "a in (y,z)"),
         ("a>5,a>10,a<30,a<9", "a<9,a>10"),
-        # Nothing matches.
+        # Selectors that match nothing.
         ("a=x,a=y", "!a,a"),
         ("a=x,a=y,a", "!a,a"),
     ],
 )
-def test_canonical_label_selectors(text: str, canonical: str) -> None:
+def test_label_selectors_have_a_canonical_form(text: str, canonical: str) -> None:
     selector = parse_label_selector(text)
     assert selector.canonical == canonical
     assert selector == parse_label_selector(canonical)
@@ -54,14 +54,14 @@ def test_all_requirements_of_a_label_selector_must_hold() -> None:
 
 
 def test_the_requirements_of_a_label_selector_are_bounded() -> None:
-    """8 KB of them held against 3,000 objects took 0.3 s of the event loop."""
+    """Matching 8 KB of them with 3,000 objects once took 0.3 s of the event loop."""
     most = ",".join(f"k{number}" for number in range(MAX_REQUIREMENTS))
     assert len(parse_label_selector(f"{most},k0,k1").requirements) == MAX_REQUIREMENTS
     with pytest.raises(ValueError, match=f"more than {MAX_REQUIREMENTS} requirements"):
         parse_label_selector(f"{most},more")
 
 
-def test_a_long_selector_is_parsed_as_a_short_one() -> None:
+def test_a_long_selector_is_parsed_like_a_short_one() -> None:
     values = [f"v{number}" for number in range(1000)]
     selector = parse_label_selector(f"a in ({','.join(values)})")
     assert selector.matches({"a": "v999"})
@@ -82,7 +82,7 @@ def _set_text(draw: st.DrawFn, key: str, operator: str, values: list[str]) -> st
 
 @st.composite
 def label_requirements(draw: st.DrawFn) -> tuple[str, Oracle]:
-    """A requirement in some spelling, and its meaning in Python."""
+    """Generate a requirement in some spelling, and its meaning in Python."""
     key, value = draw(st.sampled_from(KEYS)), draw(st.sampled_from(VALUES))
     values = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=4))
     number = draw(st.integers(0, 11))
@@ -102,7 +102,7 @@ def label_requirements(draw: st.DrawFn) -> tuple[str, Oracle]:
 
 
 @given(st.lists(label_requirements(), max_size=4), LABELS, st.randoms(use_true_random=False))
-def test_a_label_selector_means_what_its_requirements_mean(
+def test_a_label_selector_matches_if_all_its_requirements_do(
     requirements: list[tuple[str, Oracle]], labels: Labels, order: random.Random
 ) -> None:
     selector = parse_label_selector(",".join(text for text, _ in requirements))
@@ -125,13 +125,13 @@ def test_a_label_selector_means_what_its_requirements_mean(
         ("=x", [("", True, "x")]),
         ("b=1,a=2,b=1", [("a", True, "2"), ("b", True, "1")]),
         (r"a=1\,2\=3\\", [("a", True, "1,2=3\\")]),
-        (r"a\,b=c", [(r"a\,b", True, "c")]),  # nothing is unescaped before the operator
+        (r"a\,b=c", [(r"a\,b", True, "c")]),  # escapes before the operator are not decoded
         ("a =  b", [("a ", True, "  b")]),
         ("a!b=c", [("a!b", True, "c")]),
         ("a=b\n", [("a", True, "b\n")]),
     ],
 )
-def test_field_selectors(text: str, requirements: list[tuple[str, bool, str]]) -> None:
+def test_field_selectors_are_parsed(text: str, requirements: list[tuple[str, bool, str]]) -> None:
     selector = parse_field_selector(text)
     assert [(each.field, each.equal, each.value) for each in selector.requirements] == requirements
     assert selector.fields == {field for field, _, _ in requirements}
@@ -151,7 +151,7 @@ def test_field_selectors(text: str, requirements: list[tuple[str, bool, str]]) -
         ("z=\\,a=\\b", "invalid field selector: unescaped character in value: 61"),
     ],
 )
-def test_bad_field_selectors(text: str, why: str) -> None:
+def test_malformed_field_selectors_are_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 (compared in full)
         parse_field_selector(text)
     assert str(error.value) == why
@@ -169,5 +169,5 @@ def test_a_field_selector_matches_its_fields() -> None:
     ("text", "value"),
     [("a=x", "x"), ("a=", ""), ("b=1,a=x", "x"), ("a!=x", None), ("b=x", None), ("", None), (r"a=\,", ",")],
 )
-def test_the_exact_value_of_a_field(text: str, value: str | None) -> None:
+def test_the_exact_value_that_a_selector_requires_is_found(text: str, value: str | None) -> None:
     assert parse_field_selector(text).exact("a") == value

@@ -1,4 +1,4 @@
-"""Selectors choose what a real kube-apiserver chooses, on generated objects and selectors."""
+"""Selectors match the same objects as in a real kube-apiserver, for generated objects and selectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SERVICES = "/api/v1/namespaces/{}/services"
 
 @pytest.fixture
 def labelled(real_cloud: RealCloud, namespace: str) -> dict[str, dict[str, str]]:
-    """Services with labels by chance, by name."""
+    """Create Services with random labels; return them by name."""
     chance = random.Random(7)
     made = {}
     for number in range(20):
@@ -31,7 +31,9 @@ def labelled(real_cloud: RealCloud, namespace: str) -> dict[str, dict[str, str]]
     return made
 
 
-def test_label_selectors(real_cloud: RealCloud, namespace: str, labelled: dict[str, dict[str, str]]) -> None:
+def test_label_selectors_match_like_the_server(
+    real_cloud: RealCloud, namespace: str, labelled: dict[str, dict[str, str]]
+) -> None:
     chance = random.Random(11)
     operations = (
         "{k}={v}",
@@ -72,7 +74,7 @@ def test_label_selectors(real_cloud: RealCloud, namespace: str, labelled: dict[s
         "spec.type==ClusterIP",
     ],
 )
-def test_field_selectors(
+def test_field_selectors_match_like_the_server(
     real_cloud: RealCloud, namespace: str, labelled: dict[str, dict[str, str]], text: str
 ) -> None:
     def chosen(cloud: RealCloud, **query: str) -> set[str]:

@@ -1,4 +1,5 @@
-"""The subprotocols of a handshake, and refused handshakes; `tests/hub/test_websocket_watches.py` asks a cloud, too."""
+"""The subprotocols of a handshake, and refused handshakes; `tests/hub/test_websocket_watches.py` compares with a real
+server."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ def token(text: bytes) -> str:
 @pytest.mark.parametrize(
     "changed", [{"Upgrade": "h2c"}, {"Upgrade": ""}, {"Connection": "keep-alive"}, {"Upgrade": "SPDY/3.1"}]
 )
-def test_another_request_offers_nothing(changed: dict[str, str]) -> None:
+def test_a_request_without_upgrade_is_no_offer(changed: dict[str, str]) -> None:
     assert offer_of((OFFER | changed).items()) is None
 
 
 @pytest.mark.parametrize("protocol", ["", "v4.channel.k8s.io"])
 def test_an_offer_is_accepted_with_its_only_subprotocol(protocol: str) -> None:
-    """The key and what becomes of it are those of RFC 6455, 1.3."""
+    """Key and accept value are from RFC 6455, 1.3."""
     offer = offer_of((OFFER | {PROTOCOL: protocol}).items())
     assert offer is not None
     assert offer.switched() == {
@@ -60,7 +61,7 @@ def test_an_offer_that_kube_apiserver_refuses_is_refused(changed: dict[str, str]
         offer.switched()
 
 
-def test_a_token_among_the_subprotocols_is_read_and_not_echoed() -> None:
+def test_a_token_in_the_subprotocols_is_read_and_not_echoed() -> None:
     offer = offer_of((OFFER | {PROTOCOL: f"{token(b'secret')}, v1"}).items())
     assert offer is not None
     assert offer.bearer == "Bearer secret"
@@ -77,7 +78,7 @@ def test_a_token_among_the_subprotocols_is_read_and_not_echoed() -> None:
         f"{token(bytes([255]))}, v1",
     ],
 )
-def test_a_malformed_token_among_the_subprotocols_is_401(protocols: str) -> None:
+def test_a_malformed_token_in_the_subprotocols_is_401(protocols: str) -> None:
     offer = offer_of((OFFER | {PROTOCOL: protocols}).items())
     assert offer is not None
     with refuses(401):

@@ -1,4 +1,4 @@
-"""A protobuf object is the JSON that a kube-apiserver writes of it, of every kind; malformed bytes are a ValueError."""
+"""A protobuf object of every kind converts to kube-apiserver's JSON; malformed bytes are a ValueError."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
 
 @pytest.mark.parametrize("name", recorded.SINGLES)
-def test_an_object_is_what_the_server_writes_as_json(name: str) -> None:
+def test_a_protobuf_object_equals_the_servers_json(name: str) -> None:
     api_version, kind, raw = recorded.single(name, PROTOBUF)
     assert json_object(api_version, kind, raw) == orjson.loads(recorded.body(name, JSON))
 
@@ -48,7 +48,7 @@ def test_malformed_bytes_are_refused(kind: tuple[str, str], raw: bytes) -> None:
 
 
 @given(cut=st.integers(0), at=st.integers(0), byte=st.integers(0, 255))
-def test_a_torn_object_is_refused_or_read(cut: int, at: int, byte: int) -> None:
+def test_a_truncated_object_is_refused_or_decoded(cut: int, at: int, byte: int) -> None:
     api_version, kind, raw = recorded.single("pods.single", PROTOBUF)
     torn = bytearray(raw[: cut % len(raw) + 1])
     torn[at % len(torn)] = byte
@@ -79,7 +79,7 @@ def test_an_unknown_kind_is_shown_as_metadata_and_not_converted() -> None:
 
 def test_a_message_nested_too_deep_is_refused() -> None:
     def nested_schema(levels: int) -> bytes:
-        """A CRD whose schema nests arrays to this depth."""
+        """Return a CRD whose schema nests arrays to this depth."""
         schema = b""
         for _ in range(levels):
             schema = delimited(b"\xc2\x01", delimited(b"\x0a", schema))  # items, of JSONSchemaPropsOrArray
@@ -101,15 +101,13 @@ def test_importing_the_hub_does_not_load_the_messages() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
-# -- on the real control plane --------------------------------------------------------------------------------------
+# -- on the real control plane -------------------------------------------------------------------------------------
 
 
 pytestmark = pytest.mark.real
 
 
-def test_every_kind_that_is_served_is_the_same_in_both_encodings(
-    real_cloud: RealCloud, namespace: str
-) -> None:
+def test_every_served_kind_is_equal_in_both_encodings(real_cloud: RealCloud, namespace: str) -> None:
     def key(obj: Json) -> tuple[str, str]:
         return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
@@ -131,7 +129,9 @@ def test_every_kind_that_is_served_is_the_same_in_both_encodings(
         assert without == []
 
 
-def test_every_field_of_every_published_kind_is_as_published(cloud_programs: dict[str, Path]) -> None:
+def test_every_field_of_every_published_kind_equals_the_published_schema(
+    cloud_programs: dict[str, Path],
+) -> None:
     not_served = {"core.v1.WatchEvent", "imagepolicy.k8s.io.v1alpha1.ImageReview"}
 
     def samples() -> Iterator[tuple[str, bytes, Json]]:
@@ -142,7 +142,7 @@ def test_every_field_of_every_published_kind_is_as_published(cloud_programs: dic
 
     assert cloud_programs
     different, seen = [], 0
-    # The published samples have no type in the claims of a StatefulSet. A server writes it, as the other test shows.
+    # The published samples lack the type in the claims of a StatefulSet; a server writes it, as the other test shows.
     no_type = {"StatefulSet"}
     for name, body, want in samples():
         api_version, kind, raw = open_envelope(body)

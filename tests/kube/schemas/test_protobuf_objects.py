@@ -24,7 +24,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.parametrize("name", recorded.SINGLES)
-def test_an_object_is_the_same_after_protobuf(name: str) -> None:
+def test_an_object_equals_the_servers_protobuf(name: str) -> None:
     json = Encoding.JSON
     tree: Json = orjson.loads(recorded.body(name, json))
     assert json_object(tree["apiVersion"], tree["kind"], protobuf_object(tree)) == tree
@@ -69,7 +69,7 @@ def test_an_object_is_the_same_after_protobuf(name: str) -> None:
 )
 def test_an_object_survives_protobuf(api_version: str, kind: str, fields: Json) -> None:
     def holds(found: Any, wanted: Any) -> bool:
-        """Whether all that was sent is there; what was empty may be left out."""
+        """Return True if all sent values are present; empty ones may be left out."""
         if isinstance(wanted, dict) and isinstance(found, dict):
             return all(holds(found.get(name), value) for name, value in wanted.items())
         if isinstance(wanted, list) and isinstance(found, list):
@@ -81,7 +81,7 @@ def test_an_object_survives_protobuf(api_version: str, kind: str, fields: Json) 
     assert holds(back, fields), back
 
 
-def test_a_field_that_no_message_has_is_left_out() -> None:
+def test_a_field_missing_in_the_schema_is_left_out() -> None:
     tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "later": {"a": 1}}
     assert "later" not in json_object("v1", "ConfigMap", protobuf_object(tree))
 

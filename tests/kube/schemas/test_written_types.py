@@ -1,4 +1,4 @@
-"""Times, quantities and the other types that write their JSON themselves, as Go writes them."""
+"""Times, quantities and other types with their own JSON form, written like in Go."""
 
 from __future__ import annotations
 

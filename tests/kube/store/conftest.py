@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def packed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let stores compress even short texts, because the objects of these tests are small."""
+    """Compress even short texts in stores, as the objects of these tests are small."""
     monkeypatch.setattr("kube.packed_text.WORTH_PACKING", 1)

@@ -1,4 +1,4 @@
-"""The log of a projection: order, positions, and what is dropped."""
+"""The change log of a projection: order, positions, and dropped changes."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_the_last_change_is_retained_whatever_its_size() -> None:
     assert names(log, 0) == ["at11"]
 
 
-async def test_a_restart_forgets_everything() -> None:
+async def test_a_restart_empties_the_log() -> None:
     log = await filled(11)
     log.restart(3)
     assert (log.start, log.end, log.bytes) == (1, 1, 0)

@@ -1,4 +1,4 @@
-"""A process after a crash: who resumes by a checkpoint, and who gets a correction."""
+"""A process after a crash: the clients that resume by a checkpoint, and those that get a correction."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from kube.store.view import View
 from tests.kube.support.toys import Toy, ToyChain, events_of, fill, short, tell
 
 ANY = 1000
-"""The newest version that clients may hold, while it is unknown."""
+"""The newest version that clients may have, while it is unknown."""
 HELD, OTHER = Toy("x", version=8, reads="i"), Toy("y", version=9)
 
 type Inputs = dict[InputKey, str]
 
 
-def shown(store: Store, inputs: Inputs) -> Projection:
+def projection_of(store: Store, inputs: Inputs) -> Projection:
     return Projection(store, ToyChain("p", inputs))
 
 
 def crashed(store: Store, inputs: Inputs, former: Checkpoint | None) -> View:
-    """The view of the next process, which has the store of the disk and these inputs."""
+    """Return the view of the next process, with the store from disk and these inputs."""
     restored = Store()
     raws = [item.raw for item in store]
     restored.replace(store.codec, store.api_version, store.kind, store.version, raws)
     restored.history.recall(store.history.past())
-    projection = shown(restored, inputs)
+    projection = projection_of(restored, inputs)
     projection.former = former
     return View(projection, EVERYTHING, FULL_OBJECTS, elsewhere=lambda: ANY)
 
 
 def begins(view: View, since: int) -> list[tuple[str, str, int]]:
-    """Return the events that a client of this version gets at once, but for the bookmark."""
+    """Return the events that a client of this version gets at once, without the bookmark."""
     watcher = view.watch(since, bookmarks=False)
     return [short(event) for event in events_of(view, watcher.initial_events())]
 
@@ -50,59 +50,60 @@ def store() -> Store:
 
 
 @pytest.mark.parametrize("verdict", ["keep", "drop", "10.9.9.1"])
-def test_a_client_resumes_where_the_inputs_are_the_same(store: Store, verdict: str) -> None:
+def test_a_client_resumes_if_the_inputs_are_unchanged(store: Store, verdict: str) -> None:
     inputs: Inputs = {("p", "i"): verdict}
-    view = crashed(store, inputs, shown(store, inputs).checkpoint(0))
+    view = crashed(store, inputs, projection_of(store, inputs).checkpoint(0))
     assert view.judge(10) is Resumption.REPEAT
     assert begins(view, 10) == []
 
 
 @pytest.mark.parametrize("verdict", ["drop", "10.9.9.1"])
-def test_a_client_is_corrected_where_an_input_changed_meanwhile(store: Store, verdict: str) -> None:
-    former = shown(store, {("p", "i"): "keep"}).checkpoint(0)
+def test_a_client_is_corrected_if_an_input_changed_meanwhile(store: Store, verdict: str) -> None:
+    former = projection_of(store, {("p", "i"): "keep"}).checkpoint(0)
     assert crashed(store, {("p", "i"): verdict}, former).judge(10) is Resumption.CORRECT
 
 
-def test_a_client_is_corrected_that_left_before_an_input_changed(store: Store) -> None:
+def test_a_client_that_disconnected_before_an_input_change_is_corrected(store: Store) -> None:
     inputs: Inputs = {("p", "i"): "keep"}
-    projection = shown(store, inputs)
+    projection = projection_of(store, inputs)
     inputs["p", "i"] = "drop"
     projection.inputs_changed([("p", "i")])
     view = crashed(store, inputs, projection.checkpoint(0))
     assert view.judge(10) is Resumption.CORRECT
 
 
-def test_no_client_is_known_up_to_a_version_from_elsewhere(store: Store) -> None:
+def test_the_state_of_clients_up_to_a_version_from_elsewhere_is_unknown(store: Store) -> None:
     inputs: Inputs = {("p", "i"): "keep"}
-    assert crashed(store, inputs, shown(store, inputs).checkpoint(10)).judge(10) is Resumption.CORRECT
+    assert crashed(store, inputs, projection_of(store, inputs).checkpoint(10)).judge(10) is Resumption.CORRECT
 
 
-def test_a_client_that_got_no_event_of_what_is_hidden_resumes(store: Store) -> None:
+def test_a_client_that_got_no_event_of_hidden_objects_resumes(store: Store) -> None:
     inputs: Inputs = {("p", "i"): "drop"}
-    projection = shown(store, inputs)
+    projection = projection_of(store, inputs)
     tell(store, "MODIFIED", Toy("x", version=12, reads="i"))
     view = crashed(store, inputs, projection.checkpoint(0))
     assert view.judge(10) is Resumption.REPEAT
-    # The client may hold it from before its labels changed: it is named.
+    # The client may have it from before its labels changed, so it is named.
     assert begins(view, 10) == [("DELETED", "x", 12)]
     assert begins(view, 12) == []
 
 
-def test_a_correction_names_nothing_that_was_hidden_before_the_restart_too(store: Store) -> None:
-    """The client was never given it, so there is nothing to take back."""
+def test_a_correction_omits_objects_already_hidden_before_the_restart(store: Store) -> None:
+    """The client never got it, so there is nothing to delete."""
     tell(store, "ADDED", Toy("secret", version=11, reads="always"))
     inputs: Inputs = {("p", "always"): "drop", ("p", "i"): "keep"}
-    former = shown(store, inputs).checkpoint(0)
+    former = projection_of(store, inputs).checkpoint(0)
     view = crashed(store, inputs | {("p", "i"): "drop"}, former)
     assert view.judge(11) is Resumption.CORRECT
     assert begins(view, 11) == [("DELETED", "x", 8), ("ADDED", "y", 9)], "the client may have seen x"
 
 
-async def test_a_correction_names_what_is_hidden_where_the_client_may_have_seen_it(store: Store) -> None:
-    """An older client, another state of the object, an input of this process, or too many to keep."""
+async def test_a_correction_names_hidden_objects_that_the_client_may_have(store: Store) -> None:
+    """The client is older, the object has another state, an input changed in this process, or there were too many
+    objects to record."""
     tell(store, "ADDED", Toy("secret", version=11, reads="always"))
     inputs: Inputs = {("p", "always"): "drop", ("p", "i"): "keep"}
-    former = shown(store, inputs).checkpoint(10)
+    former = projection_of(store, inputs).checkpoint(10)
     assert former is not None
     others = inputs | {("p", "i"): "drop"}
     named = ("DELETED", "secret", 11)
@@ -124,7 +125,7 @@ async def test_a_correction_names_what_is_hidden_where_the_client_may_have_seen_
 
 def test_a_checkpoint_names_hidden_objects_up_to_a_bound(store: Store) -> None:
     inputs: Inputs = {("p", "i"): "drop"}
-    projection = shown(store, inputs)
+    projection = projection_of(store, inputs)
     for number in range(MAX_HIDDEN):
         made = projection.checkpoint(0)
         assert made is not None
@@ -140,9 +141,9 @@ def test_a_checkpoint_names_hidden_objects_up_to_a_bound(store: Store) -> None:
 
 
 def test_a_change_after_the_checkpoint_is_sent_again_in_its_current_state(store: Store) -> None:
-    """The checkpoint does not say what the former process made of it."""
+    """The checkpoint does not record the former process's result for it."""
     inputs: Inputs = {("p", "j"): "keep", ("p", "i"): "keep"}
-    former = shown(store, inputs).checkpoint(0)
+    former = projection_of(store, inputs).checkpoint(0)
     view = crashed(store, inputs | {("p", "j"): "drop"}, former)
     late = Toy("late", version=12, reads="j")
     tell(view.projection.store, "ADDED", late)
@@ -151,9 +152,9 @@ def test_a_change_after_the_checkpoint_is_sent_again_in_its_current_state(store:
     assert begins(view, 13) == [("DELETED", "late", 12), ("ADDED", "y", 13)]
 
 
-def test_the_next_process_but_one_knows_it_too(store: Store) -> None:
+def test_a_checkpoint_survives_two_restarts(store: Store) -> None:
     inputs: Inputs = {("p", "i"): "drop"}
-    view = crashed(store, inputs, shown(store, inputs).checkpoint(0))
+    view = crashed(store, inputs, projection_of(store, inputs).checkpoint(0))
     again = crashed(view.projection.store, inputs, view.projection.checkpoint(ANY))
     assert again.judge(10) is Resumption.REPEAT
     tell(view.projection.store, "MODIFIED", Toy("y", version=11))

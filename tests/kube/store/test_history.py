@@ -16,11 +16,11 @@ from tests.kube.support.toys import Toy, after, events_of, fill, filled, short, 
 
 
 def changes_after(store: Store, version: int) -> list[tuple[int, str, bool]]:
-    """Version and name of each change after a version, and whether the object went."""
+    """Return version and name of each change after a version, and whether the object was deleted."""
     return [(each.version, each.key[1], each.new is None) for each in store.history.after(version)]
 
 
-def test_the_changes_after_a_version() -> None:
+def test_the_changes_after_a_version_are_returned() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
     tell(store, "DELETED", Toy("x", version=12))
@@ -41,7 +41,7 @@ def test_a_local_write_follows_the_version_at_which_it_was_made() -> None:
     ("version", "is_known"), [(10, True), (11, False), (19, False), (20, True), (21, True)]
 )
 def test_a_version_within_the_gap_of_a_list_cannot_be_resumed(version: int, is_known: bool) -> None:
-    """Objects written and deleted between the two versions were never seen."""
+    """Objects created and deleted between the two versions were never seen."""
     store = filled(10, Toy("x", version=4))
     fill(store, 20, Toy("x", version=4), Toy("y", version=15))
     assert store.history.is_in_gap(version) is not is_known
@@ -75,8 +75,8 @@ def test_a_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert changes_after(store, 10) == []
 
 
-def test_labels_count_among_the_bytes_of_a_history() -> None:
-    """An object of 20,000 labels took four times its bytes, and a history kept several of its states."""
+def test_labels_are_included_in_the_bytes_of_a_history() -> None:
+    """An object with 20,000 labels took four times its bytes, and a history retained several of its states."""
     store = filled(10)
     for version, count in ((11, 10), (12, 12_000)):
         labels = {f"k{number}": "" for number in range(count)}
@@ -85,7 +85,7 @@ def test_labels_count_among_the_bytes_of_a_history() -> None:
         assert bool(changes_after(store, version - 1)) is (count == 10)
 
 
-def test_gaps_that_are_too_many_are_one() -> None:
+def test_gaps_beyond_the_bound_are_merged() -> None:
     store = filled(10, Toy("x", version=4))
     for version in range(20, 20 + 10 * (history_module.MAX_GAPS + 1), 10):
         fill(store, version, Toy("x", version=4))
@@ -96,7 +96,7 @@ def test_gaps_that_are_too_many_are_one() -> None:
 
 @pytest.mark.parametrize(("since", "gap"), [(10, "10"), (20, "30"), (40, "")])
 async def test_a_client_that_resumes_before_gaps_gets_the_first_in_the_bookmark(since: int, gap: str) -> None:
-    """A follower that was away while its leader listed anew has clients that may be in the gap."""
+    """A follower that was disconnected while its leader listed again has clients that may be in the gap."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
     fill(store, 20, Toy("x", version=4))
@@ -109,7 +109,7 @@ async def test_a_client_that_resumes_before_gaps_gets_the_first_in_the_bookmark(
     assert found.annotations.get(HISTORY_GAP, "") == gap
 
 
-def test_another_history_begins_with_its_list() -> None:
+def test_another_history_starts_with_its_list() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "DELETED", Toy("x", version=11))
     store.set_standing(Standing.DISPROVED)
@@ -129,10 +129,11 @@ async def test_a_client_of_a_former_history_gets_the_objects_that_differ() -> No
     assert after(view, 11) == []
 
 
-async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
+async def test_a_former_history_may_differ_by_more_objects_than_the_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client of this one would be refused, and list again, until the restored cloud is where the former one was."""
+    """Otherwise a client of this one would be refused and list again, until the restored cloud has reached the former
+    version."""
     monkeypatch.setattr(history_module, "MAX_CHANGES", 2)
     store = filled(20, *(Toy(name, version=19) for name in "abcd"))
     store.set_standing(Standing.DISPROVED)
@@ -158,7 +159,7 @@ async def test_objects_of_former_histories_are_bounded(
 
 
 async def test_a_client_of_a_former_history_gets_the_deletions_that_it_missed() -> None:
-    """The client left before that, and the restored cloud has reached the client's version."""
+    """The client disconnected before them, and the restored cloud has reached the client's version."""
     store = filled(10)
     tell(store, "ADDED", Toy("gone", version=12))
     tell(store, "DELETED", Toy("gone", version=13))

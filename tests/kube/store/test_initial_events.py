@@ -1,4 +1,4 @@
-"""The first events of a watch, above all for a client whose objects the view does not know."""
+"""The first events of a watch, especially for a client with objects that the view does not know."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write(event_type: str, item: Item) -> bytes:
     return f"{event_type} {item.key[1]};".encode()
 
 
-def test_the_events_come_in_their_order() -> None:
+def test_initial_events_are_in_order() -> None:
     items = {item.key[1]: item for item in filled(10, HIDDEN, PLAIN)}
     beginning = InitialEvents([items["plain"]], [b"missed;"], [items["hidden"]])
     assert b"".join(beginning.frames(write)) == b"missed;DELETED hidden;ADDED plain;"
@@ -46,7 +46,7 @@ def test_the_events_come_in_their_order() -> None:
         (scope(fields="metadata.namespace=b"), {"DELETED other"}),
     ],
 )
-def test_a_correction_deletes_what_the_client_may_hold_and_the_view_does_not_show(
+def test_a_correction_deletes_objects_that_the_client_may_have_and_the_view_hides(
     where: Scope, expected: set[str]
 ) -> None:
     other = Toy("other", namespace="b", version=7, reads="hide")
@@ -58,8 +58,8 @@ def test_a_correction_deletes_what_the_client_may_hold_and_the_view_does_not_sho
 @pytest.mark.parametrize(
     "form", [FULL_OBJECTS, METADATA["v1"], TABLES["v1", "Object"]], ids=["whole", "metadata", "table"]
 )
-def test_an_object_hidden_from_a_client_is_deleted_by_name_alone(encoding: Encoding, form: Form) -> None:
-    """A filter that hides Secrets told them, whole, to each client that came after a restart."""
+def test_a_hidden_object_is_deleted_by_name_only(encoding: Encoding, form: Form) -> None:
+    """A filter that hides Secrets once sent them completely to each client that connected after a restart."""
     store = Store()
     raws = [
         Toy(name, version=at, app="told", reads="hide").raw(encoding) for name, at in (("s", 4), ("gone", 5))
@@ -115,10 +115,10 @@ ENDPOINTS: Json = {"subsets": [{"addresses": [{"ip": "10.1.0.1"}]}], "metadata":
         ("Secret", {"data": {"told": "dG9sZA=="}}, {}),
     ],
 )
-def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
+def test_a_hidden_objects_deletion_has_only_the_fields_that_kube_proxy_needs(
     kind: str, content: Json, left: Json
 ) -> None:
-    """kube-proxy takes from the event of a deletion which rules it undoes. Python's client checks required fields."""
+    """kube-proxy reads from the deletion event which rules to remove. Python's client checks required fields."""
 
     class Hiding:
         """A chain that hides everything."""
@@ -143,7 +143,7 @@ def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
     }
 
 
-def test_a_hidden_object_has_the_same_in_each_encoding(encoding: Encoding) -> None:
+def test_a_hidden_objects_deletion_is_equal_in_both_encodings(encoding: Encoding) -> None:
     projection = Projection(filled(10, HIDDEN, encoding=encoding), ToyChain("p", INPUTS))
     (hidden,) = correction(projection, scope(), 10).hidden
     assert read(encoding, "v1", "Service", hidden.raw) == (HIDDEN.key, Seen(4, "", "", HIDDEN.address))
@@ -155,7 +155,8 @@ def view_at(elsewhere: int, *toys: Toy) -> View:
 
 
 async def test_a_client_with_a_version_from_elsewhere_is_corrected() -> None:
-    """A relay had given the client all three objects. The view accepted the watch, and the hidden one stayed."""
+    """A relayed list had all three objects. The view once accepted the watch, and the client retained the hidden
+    one."""
     view = view_at(12, HIDDEN, CHANGED, PLAIN)
     view.listing()
     tell(view.projection.store, "MODIFIED", Toy("plain", version=11))
@@ -169,24 +170,24 @@ async def test_a_client_with_a_version_from_elsewhere_is_corrected() -> None:
 
 
 async def test_a_client_from_elsewhere_gets_deletions_of_objects_that_the_view_hid() -> None:
-    """No event of the view names an object that the view hid until it was deleted. The store's history does."""
+    """The view has no event of an object that it hid until its deletion; the store's history has one."""
     view = view_at(12, HIDDEN, PLAIN)
     view.listing()
     tell(view.projection.store, "DELETED", Toy("hidden", version=11, reads="hide"))
     first = events_of(view, view.watch(10, bookmarks=True).initial_events())
     assert ("DELETED", "hidden", 11) in [short(each) for each in first]
     with pytest.raises(StatusError, match="too old resource version"):
-        view.watch(12, bookmarks=True)  # the client may hold what the view has not reached
+        view.watch(12, bookmarks=True)  # the client may have objects that the view has not reached
 
 
 async def test_a_listed_version_can_always_be_watched() -> None:
-    """Also where all versions may be from elsewhere, and nothing is written any more."""
+    """This holds even if all versions may be from elsewhere, and nothing is written any more."""
     view = view_at(10**9, HIDDEN, PLAIN)
     for _ in range(3):
         view.watch(view.listing().meta.version, bookmarks=True).end()
 
 
-async def test_above_what_may_be_from_elsewhere_the_history_counts() -> None:
+async def test_versions_newer_than_any_from_elsewhere_resume_by_the_history() -> None:
     view = view_at(10, HIDDEN, PLAIN)
     view.listing()
     tell(view.projection.store, "ADDED", Toy("new", version=11))
@@ -195,7 +196,7 @@ async def test_above_what_may_be_from_elsewhere_the_history_counts() -> None:
 
 
 async def test_a_version_that_the_cloud_confirmed_is_corrected_too() -> None:
-    """A relayed list is newer than the view, which no event has brought there."""
+    """A relayed list is newer than the view, which no event has brought to that version."""
     view = view_at(20, HIDDEN, PLAIN)
     watcher = view.watch(16, 16, bookmarks=True)
     assert [short(each) for each in events_of(view, watcher.initial_events())][-1] == ("BOOKMARK", "", 16)

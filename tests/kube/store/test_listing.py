@@ -1,4 +1,4 @@
-"""A list of a view: one state at one version, in the form that the client asked for."""
+"""A list of a view: one state at one version, in the requested form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.store.view import MATCHED_AT_ONCE
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of
 
 
-def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_decompresses_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kube.wire.codec_base.PIECE", 3_000)
     store = filled(10, *(Toy(f"s{number}", version=4, app="x" * 2_000) for number in range(6)))
     listing = view_of(store).listing()
@@ -41,8 +41,8 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
     ]
 
 
-async def test_a_long_list_is_matched_in_slices_and_shows_what_came_meanwhile() -> None:
-    """8 KB of selector over 3,000 objects held the event loop for 0.3 s."""
+async def test_a_long_list_is_matched_in_slices_and_includes_later_changes() -> None:
+    """8 KB of selector on 3,000 objects once blocked the event loop for 0.3 s."""
     toys = [Toy(f"t{number}", app="web") for number in range(2 * MATCHED_AT_ONCE + 1)]
     store = filled(10, *toys)
     view = view_of(store, None, scope(labels="app=web"))

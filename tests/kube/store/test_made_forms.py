@@ -1,4 +1,4 @@
-"""Objects of a store as JSON and as Tables, whichever encoding the store has."""
+"""Objects of a store as JSON and as Tables, in either encoding of the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def store_of(encoding: Encoding, raw: bytes | None = None) -> Store:
     return store
 
 
-def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
+def test_json_is_produced_from_both_encodings(encoding: Encoding) -> None:
     (item,) = store_of(encoding)
     codec = RECODED[JSON].codec(item.store.codec)
     assert orjson.loads(codec.encode_single("v1", "Service", RECODED[JSON].raw(codec, item))) == SERVICE
@@ -67,8 +67,8 @@ def test_an_unreadable_object_is_listed_by_its_metadata() -> None:
     assert found["metadata"]["name"] == SERVICE["metadata"]["name"]
 
 
-async def test_a_watch_of_a_table_has_the_columns_in_its_first_event_alone(encoding: Encoding) -> None:
-    """Like kube-apiserver (`tests/hub/test_filtered_tables.py` compares it with one)."""
+async def test_only_the_first_event_of_a_table_watch_has_columns(encoding: Encoding) -> None:
+    """`tests/hub/test_filtered_tables.py` compares this with kube-apiserver."""
     store = store_of(encoding)
     view = View(Projection(store, None), EVERYTHING, TABLES["v1", "Metadata"])
     watcher = view.watch_list(bookmarks=True, coding=PLAIN)

@@ -1,4 +1,4 @@
-"""Many labels of an object are stored as a few texts, invisibly to readers."""
+"""Many labels of an object are stored as a few texts, transparently to readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LABELS = st.dictionaries(TEXTS, TEXTS, max_size=9)
 
 
 @given(LABELS, LABELS, st.integers(1, 4))
-def test_it_has_the_labels_of_which_it_was_made(
+def test_packed_labels_equal_the_original_ones(
     labels: dict[str, str], others: dict[str, str], many: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
@@ -35,7 +35,7 @@ def test_it_has_the_labels_of_which_it_was_made(
 
 
 @pytest.mark.parametrize("odd", [{"a\n": ""}, {"a": "\0"}, {"a": "\nb\0c"}])
-def test_few_labels_and_what_no_server_takes_stay_as_they_are(odd: dict[str, str]) -> None:
+def test_few_labels_and_invalid_ones_are_stored_unpacked(odd: dict[str, str]) -> None:
     few = {f"k{number}": "" for number in range(MANY - 1)}
     assert compact_labels(few) is few
     assert isinstance(compact_labels({**few, "more": ""}), LabelTexts)
@@ -43,7 +43,7 @@ def test_few_labels_and_what_no_server_takes_stay_as_they_are(odd: dict[str, str
     assert compact_labels(mixed) is mixed
 
 
-def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encoding) -> None:
+def test_a_store_takes_a_quarter_of_the_memory_for_many_labels(encoding: Encoding) -> None:
     labels = {f"key-{number}": f"value-{number % 7}" for number in range(20_000)}
     made = decode_object(encoding, "v1", "Service", EMPTY[encoding])
     made.fields.child("metadata").set("name", "x")
@@ -56,7 +56,7 @@ def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encodi
     assert sys.getsizeof(item.labels) < as_a_dict / 4
 
 
-def test_no_key_that_came_stays() -> None:
+def test_received_label_keys_are_not_retained() -> None:
     labels = {f"key-{number}": "" for number in range(2 * MANY)}
     compact = compact_labels(labels)
     assert isinstance(compact, LabelTexts)

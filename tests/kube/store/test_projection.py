@@ -1,4 +1,4 @@
-"""Projections: their notifications for each change, and evaluations again only if an input changed."""
+"""Projections: their notifications of each change, and evaluation again only if an input changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INPUT, OTHER = ("p", "i"), ("p", "j")
 
 
 class Steps:
-    """Records the notifications of a projection: version, key, addresses before and after, and whether an input caused
+    """Record the notifications of a projection: version, key, addresses before and after, and whether an input caused
     it."""
 
     def __init__(self, projection: Projection, where: Scope = EVERYTHING) -> None:
@@ -46,7 +46,7 @@ class Steps:
 
 
 def address(item: Item | None) -> str | None:
-    """The address, which identifies the version of an object."""
+    """Return the address, which identifies the state of an object."""
     if item is None:
         return None
     return read(item.store.codec.encoding, "v1", "Service", item.raw)[1].address
@@ -69,7 +69,7 @@ def judge_rest(projection: Projection) -> None:
         projection.evaluate_some()
 
 
-def test_a_chain_keeps_changes_and_hides() -> None:
+def test_a_chain_shows_changes_and_hides_objects() -> None:
     inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
     toys = Toy("kept"), Toy("hidden", reads="i"), Toy("changed", reads="j")
     projection, _ = project(filled(10, *toys), inputs)
@@ -81,7 +81,7 @@ def test_a_chain_keeps_changes_and_hides() -> None:
 
 
 def test_each_transition_of_an_object_through_a_chain_is_notified() -> None:
-    """From kept, hidden and changed to each of them; what stays hidden is no step."""
+    """From shown, hidden and changed to each of them; an object that stays hidden is not notified."""
     store = filled(10, Toy("x"))
     projection, steps = project(store, {INPUT: "drop", OTHER: "10.9.9.9"})
     for version, reads in enumerate(("i", "i", "j", "j", "", "j", "i", ""), 11):
@@ -132,11 +132,11 @@ def test_a_deleted_object_is_sent_in_its_last_filtered_state() -> None:
         11,
         {"app": "last"},
     )
-    # The last state of y would have been hidden: it goes as it was shown.
+    # The last state of y would have been hidden, so it is deleted in its shown state.
     assert (address(second), second and second.version, second and second.labels) == ("10.0.0.1", 12, {})
 
 
-def test_an_input_costs_the_objects_that_read_it_and_notifies_visible_differences() -> None:
+def test_an_input_change_evaluates_its_readers_and_notifies_visible_differences() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "keep"}
     store = filled(10, Toy("x", version=3, reads="i"), Toy("y", version=4, reads="i"), Toy("z", reads="j"))
     projection, steps = project(store, inputs)
@@ -144,13 +144,13 @@ def test_an_input_costs_the_objects_that_read_it_and_notifies_visible_difference
     inputs[INPUT] = "drop"
     projection.inputs_changed([INPUT, ("p", "nobody reads this")])
     assert projection.evaluations - before == 2
-    # A step of an input is of the object's own version, and the object is as it was.
+    # A notification caused by an input has the object's own version, and the object is unchanged.
     assert steps.notified == [(3, "x", "10.0.0.1", None, True), (4, "y", "10.0.0.1", None, True)]
     assert [step.last and step.last.version for step in steps.steps] == [3, 4]
     assert shown(projection) == {"z": "10.0.0.1"}
 
 
-def test_inputs_that_change_nothing_notify_nothing() -> None:
+def test_input_changes_without_a_visible_effect_are_not_notified() -> None:
     inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
     projection, steps = project(filled(10, Toy("x", reads="i")), inputs)
     projection.inputs_changed([INPUT])
@@ -159,7 +159,7 @@ def test_inputs_that_change_nothing_notify_nothing() -> None:
     assert shown(projection) == {"x": "10.9.9.9"}
 
 
-def test_an_object_that_reads_another_input_now_is_left_alone_by_the_old_one() -> None:
+def test_an_object_is_not_evaluated_for_an_input_that_it_no_longer_reads() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "keep"}
     store = filled(10, Toy("x", reads="i"), Toy("gone", reads="i"))
     projection, _ = project(store, inputs)
@@ -173,7 +173,7 @@ def test_an_object_that_reads_another_input_now_is_left_alone_by_the_old_one() -
     assert shown(projection) == {}
 
 
-def test_nothing_is_shown_of_a_new_object_whose_input_is_not_known() -> None:
+def test_a_new_object_with_an_unknown_input_is_not_shown() -> None:
     inputs: dict[InputKey, str] = {}
     store = filled(10, Toy("old", reads="i"))
     projection, steps = project(store, inputs)
@@ -196,14 +196,14 @@ def test_a_shown_object_stays_while_an_input_is_unknown() -> None:
     assert projection.is_pending
     tell(store, "MODIFIED", Toy("x", version=11, reads="i", address="10.0.0.2"))
     assert shown(projection) == {"x": "10.0.0.1"}
-    # Nothing looks different, so there is nothing to tell.
+    # No visible difference, so no notification.
     assert steps.steps == []
     inputs[INPUT] = "keep"
     projection.inputs_changed([INPUT])
     assert steps.notified == [(11, "x", "10.0.0.1", "10.0.0.2", True)]
 
 
-def test_an_object_that_is_deleted_while_its_input_is_not_known_is_not_shown_unjudged() -> None:
+def test_an_object_deleted_while_its_input_is_unknown_is_not_shown_unfiltered() -> None:
     inputs: dict[InputKey, str] = {INPUT: "10.9.9.9"}
     store = filled(10, Toy("x", reads="i"))
     projection, steps = project(store, inputs)
@@ -229,7 +229,7 @@ def test_a_restart_evaluates_everything_again() -> None:
     assert shown(projection) == {"x": "10.0.0.1", "y": "10.0.0.1"}
 
 
-def test_the_first_list_is_judged_when_the_projection_was_there_before_it() -> None:
+def test_a_projection_created_before_the_first_list_evaluates_it() -> None:
     store = Store()
     projection, _ = project(store, {INPUT: "drop"})
     fill(store, 20, Toy("x", reads="i"), Toy("y"))
@@ -247,7 +247,7 @@ def test_a_projection_is_in_use_while_it_has_listeners_and_silent_once_closed() 
     assert steps.notified == []
 
 
-def test_a_bookmark_of_the_cloud_is_no_change() -> None:
+def test_a_bookmark_of_the_cloud_is_not_notified_as_a_change() -> None:
     _, steps = project(store := filled(10), {})
     store.advance(20)
     assert steps.notified == []
@@ -260,11 +260,11 @@ MOVES = st.one_of(
 
 
 @given(moves=st.lists(MOVES, max_size=25), pauses=st.sets(st.integers(11, 35)))
-def test_steps_lead_to_what_a_new_projection_shows(
+def test_notifications_lead_to_the_state_of_a_new_projection(
     moves: list[tuple[str | InputKey, str]], pauses: set[int]
 ) -> None:
-    """An old projection, a new one, and a follower of the notifications agree after every move, once the old one has
-    evaluated the objects of changed inputs."""
+    """After each operation an old projection, a new one, and a follower of the notifications agree, once the old one
+    has evaluated the objects of changed inputs."""
     inputs: dict[InputKey, str] = {INPUT: "keep", OTHER: "drop"}
     store = filled(10)
     projection, steps = project(store, inputs)
@@ -298,11 +298,11 @@ def test_a_local_write_is_a_local_change() -> None:
     assert steps.notified == [(4, "x", "10.0.0.1", "10.0.0.9", True)]
 
 
-# -- long lists, in slices ------------------------------------------------------------------------------------------
+# -- long lists, in slices -----------------------------------------------------------------------------------------
 
 
 def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
-    """A projection that has evaluated only its first slice."""
+    """Return a projection that has evaluated only its first slice."""
     with patch("kube.store.projection.EVALUATED_AT_ONCE", size):
         return project(store, inputs)
 
@@ -314,7 +314,7 @@ def progress(projection: Projection) -> tuple[int, bool, int]:
 LONG = [Toy(f"t{number}", reads="i") for number in range(EVALUATED_AT_ONCE * 2 + 1)]
 
 
-def test_a_long_list_is_judged_a_slice_at_a_time_and_not_shown_until_then() -> None:
+def test_a_long_list_is_evaluated_in_slices_and_shown_only_afterwards() -> None:
     projection, steps = project(filled(10, *LONG), {INPUT: "keep"})
     for judged in (EVALUATED_AT_ONCE, 2 * EVALUATED_AT_ONCE):
         assert progress(projection) == (judged, True, judged)
@@ -336,7 +336,7 @@ def test_the_rest_of_a_list_waits_for_an_input_that_its_first_slice_lacks() -> N
 
 
 @pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATED_AT_ONCE), (BYTES_AT_ONCE // 2, 2)])
-def test_objects_touched_by_an_input_are_evaluated_in_slices(size: int, at_once: int) -> None:
+def test_objects_affected_by_an_input_are_evaluated_in_slices(size: int, at_once: int) -> None:
     toys = [Toy(f"t{number:03}", reads="i", app="a" * size) for number in range(at_once + 1)]
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     projection, steps = project(filled(10, *toys), inputs)
@@ -391,7 +391,7 @@ def test_slices_evaluated_late_give_the_result_of_one_evaluation(operations: lis
             assert shown(late).items() <= shown(early).items()
         judge_rest(late)
     assert shown(late) == shown(early)
-    # Listeners of the cloud's events got the same.
+    # Listeners to the cloud's events got the same notifications.
     notified = [step for step in late_steps.steps if not step.is_local]
     wanted = [step for step in early_steps.steps if not step.is_local]
     assert [(each.version, each.key, address(each.before), address(each.after)) for each in notified] == [

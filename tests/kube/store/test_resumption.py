@@ -1,4 +1,5 @@
-"""The decision about a client and its version, as a table. The store has all from 10 on but a gap from 20 to 30."""
+"""The decision about a client and its version, as a table. The store has all versions from 10 on, except a gap from 20
+to 30."""
 
 from __future__ import annotations
 
@@ -36,32 +37,32 @@ FILTERED = PLAIN | {"is_filtered": True}
         (40, PLAIN, FOLLOW),
         # The client is ahead.
         (50, PLAIN, FOLLOW),
-        # Before the view's own events the store's history counts, as far as it goes.
+        # Before the view's own events the store's history is used, as far as it reaches.
         (34, PLAIN, REPLAY),
         (12, PLAIN, REPLAY),
         (9, PLAIN, EXPIRED),
-        # Within a gap it is unknown what the client may hold, except where the cloud confirmed this very state.
+        # Within a gap the client's state is unknown, unless the cloud confirmed exactly this state.
         (25, PLAIN, EXPIRED),
         (25, PLAIN | {"oldest": 10}, EXPIRED),
         (25, PLAIN | {"oldest": 10, "is_confirmed": True}, FOLLOW),
         (20, PLAIN | {"oldest": 10}, FOLLOW),
         (30, PLAIN | {"oldest": 10}, FOLLOW),
-        # From elsewhere: any state is made the right one, as long as what has gone can be named.
+        # From elsewhere: any state can be corrected, as long as deleted objects can be named.
         (36, PLAIN | {"elsewhere": 36}, CORRECT),
         (36, PLAIN | {"elsewhere": 35}, FOLLOW),
         (25, PLAIN | {"elsewhere": 36}, EXPIRED),
         (9, PLAIN | {"elsewhere": 36}, EXPIRED),
         (50, FILTERED | {"elsewhere": 60}, EXPIRED),
-        # The store has not seen what came and went up to there; the cloud may have said that nothing did.
+        # The store has not seen changes up to there; the cloud may have confirmed that there were none.
         (40, FILTERED | {"elsewhere": 60, "seen": 39}, EXPIRED),
         (40, FILTERED | {"elsewhere": 60, "seen": 39, "is_confirmed": True}, CORRECT),
-        # What a checkpoint of an earlier process proves.
+        # Versions covered by an earlier process's checkpoint.
         (36, FILTERED | {"elsewhere": 60, "former": 36}, REPEAT),
         (40, FILTERED | {"elsewhere": 60, "former": 36}, REPEAT),
         (36, FILTERED | {"elsewhere": 60, "former": 36, "unlike": 36}, CORRECT),
         (41, FILTERED | {"elsewhere": 60, "former": 36}, EXPIRED),
         (40, FILTERED | {"elsewhere": 60, "former": 25}, CORRECT),
-        # Inputs that the view has not followed may have made another state.
+        # Inputs that the view did not follow may have produced another state.
         (34, FILTERED | {"unlike": 33}, REPLAY),
         (34, FILTERED | {"unlike": 34}, CORRECT),
         (36, FILTERED | {"unlike": 36}, FOLLOW),

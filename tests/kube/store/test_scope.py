@@ -1,4 +1,4 @@
-"""The index of scopes finds every listener whose scope an object is in, and looks at few others."""
+"""The index of scopes finds every listener whose scope includes an object, and examines few others."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_scope_that_matches_a_state_of_an_object_is_found_once(
     assert matching <= set(found) <= left
 
 
-def test_an_index_that_was_emptied_holds_nothing() -> None:
+def test_an_emptied_index_has_no_entries() -> None:
     index: ScopeIndex[int] = ScopeIndex()
     for number, each in enumerate(SCOPES):
         index.add(number, each)
@@ -65,7 +65,7 @@ def test_an_index_that_was_emptied_holds_nothing() -> None:
 
 
 def test_labels_that_no_scope_names_cost_nothing() -> None:
-    """A user who may create an object can give it 100,000 labels; each event of it took 0.4 s."""
+    """A user who may create an object can give it 100,000 labels; each of its events once took 0.4 s."""
     index: ScopeIndex[int] = ScopeIndex()
     index.add(1, scope(labels="app=web"))
     item = item_of(Toy(app="web"))
@@ -88,8 +88,8 @@ def test_labels_that_no_scope_names_cost_nothing() -> None:
     ],
     ids=["namespaces", "labels", "labels of one namespace", "names"],
 )
-def test_one_event_costs_the_views_that_it_concerns(others: list[Scope]) -> None:
-    """3,000 views of other objects once held the loop for 32 ms at each event."""
+def test_an_event_takes_time_only_for_the_affected_views(others: list[Scope]) -> None:
+    """3,000 views of other objects once blocked the loop for 32 ms at each event."""
     projection = Projection(filled(10), None)
     concerned, unconcerned = Steps(projection), [Steps(projection, each) for each in others]
     tell(projection.store, "ADDED", Toy("x", "a", version=11, app="web"))

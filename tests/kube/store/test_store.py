@@ -1,4 +1,4 @@
-"""The store applies lists and events, notifies in order, and stays as it is where input cannot be read."""
+"""The store applies lists and events, notifies in order, and stays unchanged by unreadable input."""
 
 import asyncio
 import sys
@@ -31,7 +31,7 @@ def test_a_store_is_empty_and_incomplete_until_its_first_list(encoding: Encoding
     assert (store.complete, store.version, len(store)) == (True, 10, 2)
     assert (store.codec.encoding, store.api_version, store.kind) == (encoding, "v1", "Service")
     assert contents(store) == {("a", "x"): 4, ("a", "y"): 7}
-    # No client has a former state, so the first list is no event.
+    # No client has an earlier state, so the first list is not notified.
     assert recorder.heard == ["at 10"]
 
 
@@ -44,17 +44,17 @@ def test_events_of_a_watch_are_notified_with_the_former_and_new_object(encoding:
     assert recorder.heard == [(11, ("a", "y"), None, 11), (12, ("a", "x"), 4, 12), (13, ("a", "y"), 11, None)]
     assert contents(store) == {("a", "x"): 12}
     assert store.version == 13
-    # A deletion carries the last state, which may differ from the one before.
+    # A deletion has the last state, which may differ from the previous one.
     last = recorder.changes[2].last
     assert last is not None
     assert (last.version, last.labels) == (13, {"app": "last words"})
 
 
 @pytest.mark.parametrize("bound", ["MAX_ITEMS", "MAX_STORE"])
-def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
+def test_a_watch_that_adds_objects_beyond_the_list_bound_is_refused(
     encoding: Encoding, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Objects in the store may still change, and a deletion makes space."""
+    """Existing objects may still change, and a deletion frees space."""
     store = filled(10, Toy("x", version=4), Toy("y", version=5), encoding=encoding)
     size = sum(len(item.raw) for item in store)
     monkeypatch.setattr(store_module, bound, {"MAX_ITEMS": 2, "MAX_STORE": size + 2}[bound])
@@ -77,7 +77,7 @@ def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
     [("ADDED", Toy("x", version=4)), ("MODIFIED", Toy("x", version=4)), ("DELETED", Toy("gone", version=9))],
     ids=["added twice", "modified twice", "deleted what is not there"],
 )
-def test_a_known_event_is_no_change(encoding: Encoding, event_type: str, toy: Toy) -> None:
+def test_a_repeated_event_is_not_notified(encoding: Encoding, event_type: str, toy: Toy) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     tell(store, event_type, toy)
@@ -94,7 +94,7 @@ def test_a_local_change_is_notified_at_the_version_of_the_object(encoding: Encod
     item = store.get(("a", "x"))
     assert item is not None
     assert (item.labels, store.version) == ({"app": "ours"}, 10)
-    # What the cloud says next takes its place.
+    # The cloud's next event replaces it.
     tell(store, "MODIFIED", Toy("x", version=12, app="theirs"))
     found = store.get(("a", "x"))
     assert found is not None
@@ -111,7 +111,7 @@ def test_a_local_change_is_notified_at_the_version_of_the_object(encoding: Encod
     ],
     ids=["the same", "an older one", "a newer one", "what is not there"],
 )
-def test_only_the_very_version_that_is_there_is_amended(encoding: Encoding, toy: Toy) -> None:
+def test_a_local_write_applies_only_to_the_current_version(encoding: Encoding, toy: Toy) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     store.amend(toy.raw(encoding))
@@ -119,7 +119,7 @@ def test_only_the_very_version_that_is_there_is_amended(encoding: Encoding, toy:
     assert contents(store) == {("a", "x"): 4}
 
 
-def test_an_unreadable_object_amends_nothing(encoding: Encoding) -> None:
+def test_a_local_write_of_an_unreadable_object_changes_nothing(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words
@@ -138,14 +138,14 @@ def test_a_relist_is_notified_as_its_changes_in_the_order_of_versions(encoding: 
         (20, ("a", "gone"), 3, None),
         "at 20",
     ]
-    # Only the list's version is known of the deletion, and the object says so.
+    # Only the list's version is known for the deletion, and the object has that version.
     last = recorder.changes[2].last
     assert last is not None
     assert read(encoding, "v1", "Service", last.raw)[1].version == 20
     assert contents(store) == {("a", "kept"): 1, ("a", "changed"): 17, ("b", "new"): 15}
 
 
-def test_versions_that_go_backwards_are_a_restart_and_no_changes(encoding: Encoding) -> None:
+def test_versions_that_go_backwards_are_notified_as_a_restart(encoding: Encoding) -> None:
     store = filled(50, Toy("x", version=40), encoding=encoding)
     recorder = RecordedInputs(store)
     fill(store, 30, Toy("y", version=29), encoding=encoding)
@@ -156,8 +156,8 @@ def test_versions_that_go_backwards_are_a_restart_and_no_changes(encoding: Encod
     assert recorder.heard[1:] == [(31, ("a", "x"), None, 31)]
 
 
-def test_a_version_behind_one_given_to_a_client_restarts_the_history(encoding: Encoding) -> None:
-    """A fresh list has a version that the store has not been told of yet."""
+def test_a_list_behind_an_issued_version_restarts_the_history(encoding: Encoding) -> None:
+    """A consistent list has a version that the store has not reached yet."""
     store = filled(30, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     store.given_version = 50
@@ -169,7 +169,7 @@ def test_a_version_behind_one_given_to_a_client_restarts_the_history(encoding: E
 
 
 def test_a_list_in_another_encoding_is_a_restart(encoding: Encoding) -> None:
-    """The listeners' results for the earlier objects, and the bytes they wrote, are useless now."""
+    """The listeners' results and encoded bytes for the earlier objects are invalid."""
 
     def other() -> Encoding:
         return Encoding.JSON if encoding is Encoding.PROTOBUF else Encoding.PROTOBUF
@@ -249,7 +249,7 @@ def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, val
 
     item = item_of(Toy("x", "a", 3, address="None"))
     assert item.field(path) == value
-    assert item.field(path) == value  # the remembered one
+    assert item.field(path) == value  # the cached value
 
 
 @given(
@@ -262,11 +262,11 @@ def test_fields_of_selectors_are_read_by_path(encoding: Encoding, path: str, val
 def test_notified_changes_lead_from_each_list_to_the_next(
     encoding: Encoding, lists: list[list[tuple[str, int]]]
 ) -> None:
-    """A listener that applies all changes to the first list has the last list. Versions never go back."""
+    """A listener that applies all changes to the first list has the last list. Versions never decrease."""
     store = Store()
     state: dict[Key, int] = {}
     for number, listed in enumerate(lists):
-        # An object keeps its version or got one since the last list: 10 is the first list's, 20 the second's.
+        # An object has its former version, or one since the last list: 10 is the first list's, 20 the second's.
         toys = [Toy(name, version=10 * number + at if at or not number else 1) for name, at in listed]
         recorder = RecordedInputs(store)
         before = store.version
@@ -286,7 +286,7 @@ def test_notified_changes_lead_from_each_list_to_the_next(
         store.forget(recorder)
 
 
-def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding) -> None:
+def test_a_large_text_object_is_stored_compressed(encoding: Encoding) -> None:
     store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
     item = store.get(("a", "x"))
     assert item is not None
@@ -295,8 +295,8 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
         assert (sys.getsizeof(stored) < len(item.raw) / 10) == (encoding is Encoding.JSON)
 
 
-def test_an_object_changed_by_filters_is_stored_packed(encoding: Encoding) -> None:
-    """Clients get what the filters made of it."""
+def test_an_object_changed_by_filters_is_stored_compressed(encoding: Encoding) -> None:
+    """Clients get the filtered object."""
     store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
     item = store.get(("a", "x"))
     assert item is not None
@@ -307,8 +307,8 @@ def test_an_object_changed_by_filters_is_stored_packed(encoding: Encoding) -> No
     assert sys.getsizeof(item.stored) < len(before) / 10
 
 
-def test_objects_stand_in_the_order_of_their_keys(encoding: Encoding) -> None:
-    """A hyphen comes before the slash behind a namespace, in etcd as here."""
+def test_objects_are_in_the_order_of_etcds_keys(encoding: Encoding) -> None:
+    """A hyphen sorts before the slash after a namespace."""
     store = filled(10, Toy("m", version=4), Toy("z", version=5), encoding=encoding)
     tell(store, "ADDED", Toy("b", version=11, namespace="a-b"))
     tell(store, "ADDED", Toy("a", version=12))

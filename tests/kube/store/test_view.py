@@ -1,4 +1,4 @@
-"""Views, case by case: lists, WatchLists, watches and how they resume. test_view_property.py mixes all of it."""
+"""Views, case by case: lists, WatchLists, watches and their resumption. test_view_property.py combines them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.kube.support.toys import (
     fill,
     filled,
     pending_events,
+    pending_frames,
     refusal,
     scope,
     short,
     tell,
     view_of,
-    waiting,
     watching,
 )
 
@@ -35,7 +35,7 @@ LONG = 32 * 1024
 # -- lists ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_is_of_the_stores_version_and_of_the_kind(encoding: Encoding) -> None:
+def test_a_list_has_the_stores_version_and_kind(encoding: Encoding) -> None:
     view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding))
     page = codec_for(encoding).decode_list(body_of(view))
     assert (page.api_version, page.kind, page.version, len(page.items)) == ("v1", "Service", 10, 1)
@@ -65,7 +65,7 @@ def test_a_metadata_list_has_metadata_only(encoding: Encoding) -> None:
         (scope("b", "app", "spec.clusterIP!=None,metadata.name!=z"), "y"),
     ],
 )
-def test_a_scope_narrows_by_namespace_labels_and_fields(encoding: Encoding, where: Scope, names: str) -> None:
+def test_a_scope_selects_by_namespace_labels_and_fields(encoding: Encoding, where: Scope, names: str) -> None:
     toys = (
         Toy("w", "a", app="web"),
         Toy("x", "a"),
@@ -100,7 +100,7 @@ async def test_unread_events_of_a_watch_are_counted() -> None:
     assert watcher.unread == 0
 
 
-async def test_a_watch_from_before_gets_what_came_since() -> None:
+async def test_a_watch_from_an_earlier_version_gets_later_events() -> None:
     store = filled(10)
     view = view_of(store)
     for version in (11, 13):
@@ -111,18 +111,21 @@ async def test_a_watch_from_before_gets_what_came_since() -> None:
     assert refusal(lambda: view.watch(9, bookmarks=True)) == 410
 
 
-async def test_a_watch_from_the_future_is_silent_until_then() -> None:
+async def test_a_watch_from_a_future_version_is_silent_until_then() -> None:
     store = filled(10)
     view = view_of(store)
     watcher = view.watch(12, bookmarks=True)
     for version in (11, 12, 13):
         tell(store, "ADDED", Toy(f"at{version}", version=version))
-    assert [short(event) for event in events_of(view, waiting(watcher) or [])] == [("ADDED", "at13", 13)]
+    assert [short(event) for event in events_of(view, pending_frames(watcher) or [])] == [
+        ("ADDED", "at13", 13)
+    ]
     watcher.end()
 
 
 async def test_objects_enter_and_leave_a_selection() -> None:
-    """An object leaves as it was, with the version at which it left (convertToWatchEvent of k8s.io/apiserver)."""
+    """An object leaves in its former state, at the version at which it left (convertToWatchEvent of
+    k8s.io/apiserver)."""
     store = filled(10, Toy("x", version=4))
     client = watching(view_of(store, where=scope(labels="app")))
     tell(store, "MODIFIED", Toy("x", version=11, app="web"))
@@ -140,7 +143,7 @@ async def test_objects_enter_and_leave_a_selection() -> None:
     assert events[-1].seen.app == "db"
 
 
-async def test_a_relist_of_the_reflector_is_no_relist_of_a_client() -> None:
+async def test_a_relist_by_the_reflector_continues_clients_watches() -> None:
     store = filled(10, Toy("same", version=1), Toy("changed", version=2), Toy("gone", version=3))
     client = watching(view_of(store))
     fill(store, 20, Toy("same", version=1), Toy("changed", version=15), Toy("new", version=14))
@@ -157,14 +160,14 @@ async def test_views_of_one_projection_share_the_bytes_of_an_event() -> None:
     views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a", "b")]
     watchers = [view.watch(10, bookmarks=True) for view in views]
     tell(projection.store, "ADDED", Toy("x", "a", version=11))
-    first, second = waiting(watchers[0]), waiting(watchers[1])
+    first, second = pending_frames(watchers[0]), pending_frames(watchers[1])
     assert first is not None
     assert second is not None
     assert first[0] is second[0]
-    assert waiting(watchers[2]) is None
+    assert pending_frames(watchers[2]) is None
 
 
-async def test_a_log_keeps_a_long_object_packed_and_writes_it_once_for_all_who_keep_up() -> None:
+async def test_the_log_compresses_a_long_object_and_encodes_it_once_for_all_watchers() -> None:
     projection = Projection(filled(10), None)
     views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a")]
     watchers = [view.watch(10, bookmarks=True) for view in views]
@@ -175,18 +178,18 @@ async def test_a_log_keeps_a_long_object_packed_and_writes_it_once_for_all_who_k
     assert not change.events
     assert projection.log.bytes < LONG / 10
     for watcher in watchers:
-        (frame,) = waiting(watcher) or []
+        (frame,) = pending_frames(watcher) or []
         assert b"1" * LONG in frame
 
 
-async def test_a_client_that_falls_behind_takes_a_little_of_the_history_at_a_time() -> None:
+async def test_a_client_that_falls_behind_reads_the_history_in_small_parts() -> None:
     view = view_of(filled(10))
     watcher = view.watch(10, bookmarks=True)
     for version in range(11, 61):
         tell(view.projection.store, "ADDED", Toy(f"x{version}", version=version, address="1" * LONG))
     watcher.send_bookmark()
     taken = []
-    while frames := waiting(watcher):
+    while frames := pending_frames(watcher):
         taken.append(frames)
     assert max(sum(map(len, frames)) for frames in taken) < READ_AT_ONCE + 2 * LONG
     assert [len(frames) > 1 for frames in taken[:-1]] == [True] * (len(taken) - 1)
@@ -195,7 +198,7 @@ async def test_a_client_that_falls_behind_takes_a_little_of_the_history_at_a_tim
     assert events[-1].type == "BOOKMARK"
 
 
-async def test_a_watch_list_is_the_state_then_what_follows() -> None:
+async def test_a_watchlist_sends_the_state_and_then_later_events() -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=3))
     client = WatchClient(view_of(store))
     client.watch_list()
@@ -204,7 +207,7 @@ async def test_a_watch_list_is_the_state_then_what_follows() -> None:
     assert pending_events(client) == [("DELETED", "x", 11)]
 
 
-async def test_bookmarks_go_to_those_who_asked() -> None:
+async def test_bookmarks_are_sent_only_to_watches_that_requested_them() -> None:
     store = filled(10)
     view = view_of(store)
     asked, other = watching(view), watching(view, bookmarks=False)
@@ -236,8 +239,8 @@ async def test_versions_that_go_backwards_end_every_watch_with_410() -> None:
     assert pending_events(reader) == [("MODIFIED", "x", 31)]
 
 
-async def test_an_ended_watch_has_what_was_left_and_no_more() -> None:
-    """Otherwise a busy view would keep a watch open past its timeoutSeconds."""
+async def test_an_ended_watch_sends_only_pending_events() -> None:
+    """Otherwise a busy view would extend a watch beyond its timeoutSeconds."""
     store = filled(10)
     view = view_of(store)
     watcher = view.watch(10, bookmarks=True)

@@ -1,4 +1,4 @@
-"""A view's history, and the events that a client missed and gets when it resumes."""
+"""A view's history, and the missed events that a client gets when it resumes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.kube.support.toys import (
     fill,
     filled,
     pending_events,
+    pending_frames,
     refusal,
     scope,
     seen,
@@ -26,14 +27,13 @@ from tests.kube.support.toys import (
     state_of,
     tell,
     view_of,
-    waiting,
     watching,
 )
 
 INPUT = ("p", "i")
 
 
-async def test_the_last_bookmark_is_of_the_moment_at_which_the_watch_was_ended() -> None:
+async def test_the_last_bookmark_has_the_version_at_the_end_of_the_watch() -> None:
     """The client may be slow: events that arrive before it reads the bookmark belong to its next watch."""
     store = filled(10)
     view = view_of(store)
@@ -48,7 +48,7 @@ async def test_the_last_bookmark_is_of_the_moment_at_which_the_watch_was_ended()
     assert pending_events(client) == [("ADDED", "at12", 12), ("ADDED", "at13", 13)]
 
 
-async def test_a_bookmark_comes_after_what_its_client_has_not_read_yet() -> None:
+async def test_a_bookmark_is_sent_after_unread_events() -> None:
     store = filled(10)
     client = watching(view_of(store))
     tell(store, "ADDED", Toy("x", version=11))
@@ -59,7 +59,7 @@ async def test_a_bookmark_comes_after_what_its_client_has_not_read_yet() -> None
 
 @pytest.mark.parametrize("is_list", [True, False])
 async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
-    """The cloud's own event, or a list without the object, follows the deletion that the node laid before."""
+    """The cloud's own event, or a list without the object, follows the deletion that the node applied."""
     x = Toy("x", version=9)
     store = filled(10, x)
     client = watching(view_of(store))
@@ -77,10 +77,10 @@ async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 @pytest.mark.parametrize("filters", ["", "p"])
-async def test_a_list_that_undoes_accepted_writes_reaches_a_client_that_has_them(
+async def test_a_restore_that_undoes_accepted_writes_is_sent_to_clients_that_have_them(
     filters: str, version: int
 ) -> None:
-    """The cloud was restored to a moment before the writes, at the version of the copy or a later one."""
+    """The cloud was restored to a time before the writes, at the version of the copy or a later one."""
     x, new = Toy("x", version=9), Toy("new", version=12)
     store = filled(10, x)
     chain = ToyChain(filters, {(filters, "i"): "keep"}) if filters else None
@@ -95,8 +95,8 @@ async def test_a_list_that_undoes_accepted_writes_reaches_a_client_that_has_them
     assert client.state == state_of(view) == {x.key: seen(x)}
 
 
-async def test_a_client_that_stopped_at_an_older_local_event_gets_the_deletion_of_a_later_object() -> None:
-    """The event of the node's own change carries its object's version, and the client holds newer objects."""
+async def test_a_client_resuming_at_an_older_local_event_gets_later_deletions() -> None:
+    """The event of a local write has its object's older version, and the client has newer objects."""
     x, later = Toy("x", version=10), Toy("later", version=11)
     store = filled(10, x)
     client = watching(view_of(store), bookmarks=False)
@@ -112,8 +112,8 @@ async def test_a_client_that_stopped_at_an_older_local_event_gets_the_deletion_o
 
 
 @pytest.mark.parametrize("since", [10, None])
-async def test_a_watch_that_resumes_has_no_initial_events(since: int | None) -> None:
-    """The bookmark that ends a state is of now: a client that got it first would lose what the log holds for it."""
+async def test_a_resumed_watch_has_no_initial_events(since: int | None) -> None:
+    """The bookmark that ends initial events is current: a client that got it first would lose the logged events."""
     store = filled(10)
     view = view_of(store)
     tell(store, "ADDED", Toy("x", version=11))
@@ -126,10 +126,12 @@ async def test_a_bookmark_is_never_older_than_the_version_of_the_watch() -> None
     view = view_of(store)
     watcher = view.watch(20, bookmarks=True)
     view.send_bookmark()
-    assert [short(event) for event in events_of(view, waiting(watcher) or [])] == [("BOOKMARK", "", 20)]
+    assert [short(event) for event in events_of(view, pending_frames(watcher) or [])] == [
+        ("BOOKMARK", "", 20)
+    ]
 
 
-async def test_quiet_watches_cost_nothing() -> None:
+async def test_quiet_watches_get_no_bookmarks() -> None:
     """60 watches of quiet views once cost 19.5 MB of bookmarks a day."""
     view = view_of(filled(10))
     client = watching(view)
@@ -144,7 +146,7 @@ async def test_quiet_watches_cost_nothing() -> None:
 
 
 async def test_changes_before_the_first_list_of_a_filtered_view_are_no_history() -> None:
-    """While inputs become known, object after object appears. They are the state of the first list, not history."""
+    """While inputs become known, objects appear one by one. They are the state of the first list, not history."""
     inputs: dict[InputKey, str] = {}
     store = filled(10, Toy("x", reads="i"), Toy("y", reads="i"))
     view = view_of(store, inputs)
@@ -155,7 +157,7 @@ async def test_changes_before_the_first_list_of_a_filtered_view_are_no_history()
     assert pending_events(client) == []
 
 
-async def test_changes_before_the_first_watch_list_are_no_history() -> None:
+async def test_changes_before_the_first_watchlist_are_no_history() -> None:
     inputs: dict[InputKey, str] = {}
     store = filled(10, Toy("x", reads="i"))
     view = view_of(store, inputs)
@@ -169,15 +171,15 @@ async def test_changes_before_the_first_watch_list_are_no_history() -> None:
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
-async def test_a_client_of_a_former_view_gets_the_state_once_more(is_trusted: bool) -> None:
-    """A client may hold a version that a former view gave it, whose filters an edit of the rules took away."""
+async def test_a_client_of_a_former_view_gets_the_state_again(is_trusted: bool) -> None:
+    """A client may have a version issued by a former view, whose filters an edit of the rules removed."""
     store = filled(10, Toy("x", version=4), Toy("y", version=5))
     view = View(Projection(store, None), scope(), Form(metadata_only=False), lambda: 0 if is_trusted else 10)
     tell(store, "DELETED", Toy("y", version=11))
     watcher = view.watch(10, bookmarks=True)
     tell(store, "MODIFIED", Toy("x", version=12))
     first = [short(event) for event in events_of(view, watcher.initial_events())]
-    then = [short(event) for event in events_of(view, waiting(watcher) or [])]
+    then = [short(event) for event in events_of(view, pending_frames(watcher) or [])]
     missed, later = ("DELETED", "y", 11), ("MODIFIED", "x", 12)
     if is_trusted:
         assert (first, then) == ([], [missed, later])
@@ -187,7 +189,7 @@ async def test_a_client_of_a_former_view_gets_the_state_once_more(is_trusted: bo
 
 @pytest.mark.parametrize("given", [9, 10])
 async def test_a_list_of_one_client_does_not_confirm_the_version_of_another(given: int) -> None:
-    """If nothing is written, both clients have the same version, one of them from filters that hid an object."""
+    """Without writes both clients have the same version, one of them from filters that hid an object."""
     store = filled(10, Toy("x", version=4))
     view = View(Projection(store, None), scope(), Form(metadata_only=False), lambda: given)
     view.listing()
@@ -195,7 +197,7 @@ async def test_a_list_of_one_client_does_not_confirm_the_version_of_another(give
     assert first == ([("ADDED", "x", 4), ("BOOKMARK", "", 10)] if given == 10 else [])
 
 
-async def test_a_watch_list_may_carry_the_version_that_the_cloud_confirmed() -> None:
+async def test_a_watchlist_may_have_a_version_confirmed_by_the_cloud() -> None:
     view = view_of(filled(10, Toy("x", version=4)))
     watcher = view.watch_list(15, bookmarks=True)
     assert [short(event) for event in events_of(view, watcher.initial_events())] == [
@@ -205,20 +207,19 @@ async def test_a_watch_list_may_carry_the_version_that_the_cloud_confirmed() -> 
 
 
 async def test_a_local_write_reaches_a_client_that_resumes_at_the_current_version() -> None:
-    """The object keeps its version, which is older than what the client has seen."""
+    """The object retains its version, which is older than the client's."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store, where=scope(fields="spec.clusterIP!=None"))
     store.amend(Toy("x", version=4, address="None").raw(store.codec.encoding))
     assert after(view, 10) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
     watcher = view.watch(10, bookmarks=True)
     store.amend(Toy("x", version=4).raw(store.codec.encoding))
-    events = [short(event) for event in events_of(view, waiting(watcher) or [])]
+    events = [short(event) for event in events_of(view, pending_frames(watcher) or [])]
     assert events[-2:] == [("ADDED", "x", 4), ("BOOKMARK", "", 10)]
 
 
-async def test_a_client_that_is_ahead_of_what_the_node_caused_gets_that_and_then_all_of_the_clouds() -> None:
-    """The client's list is the cloud's own, newer than this view, and it is unknown whether it was made before or
-    after the local event."""
+async def test_a_client_ahead_of_a_local_event_gets_it_and_then_the_clouds_events() -> None:
+    """The client's list is the cloud's own, newer than this view, and may be from before or after the local event."""
     x = Toy("x", version=9)
     view = view_of(store := filled(10, x))
     view.given_by_others = lambda: 20
@@ -226,7 +227,7 @@ async def test_a_client_that_is_ahead_of_what_the_node_caused_gets_that_and_then
     client, later = view.watch(20, bookmarks=True), view.watch(21, bookmarks=True)
 
     def sent(watcher: Watcher) -> list[tuple[str, str, int]]:
-        return [short(event) for event in events_of(view, waiting(watcher) or [])]
+        return [short(event) for event in events_of(view, pending_frames(watcher) or [])]
 
     assert sent(client) == [("MODIFIED", "x", 9), ("BOOKMARK", "", 20)]
     assert sent(later) == [], "its list was made after the event"
@@ -236,8 +237,8 @@ async def test_a_client_that_is_ahead_of_what_the_node_caused_gets_that_and_then
     assert sent(later) == [("ADDED", "y", 30)]
 
 
-async def test_an_object_that_enters_a_scope_late_is_not_below_who_watches() -> None:
-    """Other objects moved the store on, of which this scope has no event."""
+async def test_an_object_that_enters_a_scope_late_is_sent_to_newer_watchers() -> None:
+    """Other objects advanced the store, without an event in this scope."""
     store = filled(10, Toy("x", version=4, address="None"))
     view = View(Projection(store, None), scope(fields="spec.clusterIP!=None"), Form(metadata_only=False))
     tell(store, "ADDED", Toy("other", version=20, address="None"))
@@ -249,9 +250,8 @@ async def test_an_object_that_enters_a_scope_late_is_not_below_who_watches() -> 
     assert pending_events(client) == [("ADDED", "x", 4), ("BOOKMARK", "", 20)]
 
 
-async def test_a_client_of_another_source_gets_the_state_where_the_node_caused_an_event_meanwhile() -> None:
-    """The client's list was newer than this view at the event, and it is unknown whether it was made before or after
-    it."""
+async def test_a_client_of_another_source_gets_the_state_after_a_local_event() -> None:
+    """The client's list was newer than this view at the event, and may be from before or after it."""
     x = Toy("x", version=9)
     view = view_of(store := filled(10, x))
     view.given_by_others = lambda: 20

@@ -1,4 +1,4 @@
-"""Changes of inputs and rules: their effect on open watches, on resumed ones, and on clients of another view's
+"""Changes of inputs and rules: their effect on open watches, on resumed ones, and on clients with another view's
 versions."""
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tests.kube.support.toys import (
     events_of,
     filled,
     pending_events,
+    pending_frames,
     refusal,
     scope,
     short,
     tell,
     view_of,
-    waiting,
     watching,
 )
 
@@ -31,7 +31,7 @@ INPUT = ("p", "i")
 # -- inputs --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_input_that_hides_and_shows_is_sent_at_the_version_of_the_object_with_a_bookmark() -> None:
+async def test_input_changes_are_sent_at_the_objects_version_with_a_bookmark() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -43,7 +43,7 @@ async def test_an_input_that_hides_and_shows_is_sent_at_the_version_of_the_objec
     assert client.state["a", "x"].address == "10.9.9.9"
 
 
-async def test_a_watch_that_resumes_at_the_version_gets_what_inputs_did_there() -> None:
+async def test_a_watch_resumed_at_a_version_gets_the_input_changes_at_that_version() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -60,7 +60,7 @@ async def test_a_watch_that_resumes_at_the_version_gets_what_inputs_did_there() 
 
 
 async def test_an_input_reaches_a_client_whose_list_was_newer_than_the_store() -> None:
-    """A list without resourceVersion of a quiet resource carries the cloud's version, which no event brought yet."""
+    """A consistent list of a quiet resource has the cloud's version, which no event has reached yet."""
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -84,7 +84,7 @@ async def test_no_bookmark_is_older_than_a_list_of_the_view() -> None:
     assert client.version == 15
 
 
-async def test_the_first_event_of_a_filtered_view_is_not_repeated_to_who_has_seen_it() -> None:
+async def test_the_first_event_of_a_filtered_view_is_sent_once_to_a_client() -> None:
     store = filled(10)
     client = watching(view_of(store, {}))
     tell(store, "ADDED", Toy("x", version=11))
@@ -94,7 +94,7 @@ async def test_the_first_event_of_a_filtered_view_is_not_repeated_to_who_has_see
     assert pending_events(client) == []
 
 
-async def test_an_object_with_an_unknown_input_is_held_back() -> None:
+async def test_an_object_with_an_unknown_input_is_not_sent() -> None:
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
@@ -111,7 +111,7 @@ async def test_an_object_with_an_unknown_input_is_held_back() -> None:
 
 @pytest.mark.parametrize("since", [10, 15])
 async def test_a_new_filtered_view_corrects_clients_of_former_inputs(since: int) -> None:
-    """A client of the process before may hold the very version, or a later one if the disk was behind."""
+    """A client of the previous process may have this version, or a later one if the disk was behind."""
     projection = Projection(filled(10, Toy("x", version=4, reads="i")), ToyChain("p", {INPUT: "drop"}))
     view = View(projection, scope(), Form(metadata_only=False), lambda: 15)
     if since > 10:
@@ -139,11 +139,11 @@ async def test_a_local_change_ends_a_watch_at_a_future_version(amends: bool) -> 
     else:
         inputs[INPUT] = "drop"
         view.projection.inputs_changed([INPUT])
-    assert refusal(lambda: waiting(watcher)) == 410
+    assert refusal(lambda: pending_frames(watcher)) == 410
 
 
-async def test_a_client_ahead_of_the_store_gets_bookmarks_of_its_own_version_alone() -> None:
-    """The cloud confirmed 15 to another client. What this one has of 12 may have come and gone since."""
+async def test_a_client_ahead_of_the_store_gets_bookmarks_at_its_own_version_only() -> None:
+    """The cloud confirmed 15 to another client. Objects that this client has at 12 may have been deleted since."""
     store = filled(10, Toy("x", version=4))
     view = view_of(store)
     body_of(view)
@@ -151,18 +151,20 @@ async def test_a_client_ahead_of_the_store_gets_bookmarks_of_its_own_version_alo
     view.listing(confirmed=15)
     ended.end()
     ahead.send_bookmark()
-    bookmarks = [short(event) for each in (ahead, ended) for event in events_of(view, waiting(each) or [])]
+    bookmarks = [
+        short(event) for each in (ahead, ended) for event in events_of(view, pending_frames(each) or [])
+    ]
     assert bookmarks == [("BOOKMARK", "", 12)] * 2
     tell(store, "ADDED", Toy("y", version=11))
     tell(store, "DELETED", Toy("y", version=13))
-    late = [short(each) for each in events_of(view, waiting(ahead) or [])]
+    late = [short(each) for each in events_of(view, pending_frames(ahead) or [])]
     assert late == [("DELETED", "y", 13)], "it has seen the event of 11"
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_away_over_a_switch_gets_deletions_even_when_events_are_trimmed() -> None:
+async def test_a_client_disconnected_during_a_switch_gets_deletions_of_trimmed_events() -> None:
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store)
     body_of(view)
@@ -173,7 +175,7 @@ async def test_a_client_away_over_a_switch_gets_deletions_even_when_events_are_t
     assert [short(each) for each in first] == [("DELETED", "x", 4), ("ADDED", "y", 11), ("BOOKMARK", "", 11)]
 
 
-async def test_a_switch_of_chains_sends_just_the_difference() -> None:
+async def test_a_switch_of_chains_sends_only_the_difference() -> None:
     store = filled(
         10, Toy("same", version=1), Toy("hidden", version=2, reads="i"), Toy("changed", version=3, reads="j")
     )
@@ -196,7 +198,7 @@ async def test_a_switch_of_chains_sends_just_the_difference() -> None:
     ]
 
 
-async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not() -> None:
+async def test_after_a_switch_only_the_new_chain_is_evaluated() -> None:
     store = filled(10, Toy("x", version=4, reads="i"))
     old: dict[InputKey, str] = {INPUT: "keep"}
     new: dict[InputKey, str] = {INPUT: "keep"}
@@ -212,7 +214,7 @@ async def test_after_a_switch_the_new_chain_is_followed_and_the_old_one_is_not()
     assert pending_events(client) == [("DELETED", "x", 4), ("BOOKMARK", "", 10)]
 
 
-async def test_a_client_away_during_a_switch_is_corrected() -> None:
+async def test_a_client_disconnected_during_a_switch_is_corrected() -> None:
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store)
     client = watching(view)

@@ -31,7 +31,7 @@ INPUT = ("p", "i")
 
 @pytest.fixture
 async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
-    """History keeps one event from the next turn of the loop on, which this takes."""
+    """Limit the history to one event from the next loop iteration on, and run that iteration."""
     monkeypatch.setattr(log_module, "LOG_MAX_BYTES", 1)
     monkeypatch.setattr(log_module, "TRIM_DELAY", 0.0)
 
@@ -42,7 +42,7 @@ async def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[N
     return run_callbacks
 
 
-async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
+async def test_a_bookmark_does_not_wake_watchers_that_did_not_request_it() -> None:
     store = filled(10)
     view = view_of(store)
     quiet, other = view.watch(10, bookmarks=False), view.watch(10, bookmarks=True)
@@ -60,7 +60,7 @@ async def test_a_bookmark_does_not_wake_who_did_not_ask() -> None:
 # -- history -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_client_behind_the_log_is_cut_and_resumes_from_the_history_of_the_store(
+async def test_a_watch_behind_the_log_is_ended_and_resumes_from_the_stores_history(
     impatient: Callable[[], Awaitable[None]],
 ) -> None:
     store = filled(10)
@@ -80,7 +80,9 @@ async def test_a_client_behind_the_log_is_cut_and_resumes_from_the_history_of_th
     assert after(view, 13) == [("ADDED", "at14", 14)]
 
 
-async def test_a_client_that_keeps_up_is_not_cut(impatient: Callable[[], Awaitable[None]]) -> None:
+async def test_the_watch_of_a_client_that_keeps_up_is_not_ended(
+    impatient: Callable[[], Awaitable[None]],
+) -> None:
     store = filled(10)
     client = watching(view_of(store))
     for version in range(11, 15):
@@ -92,7 +94,7 @@ async def test_a_client_that_keeps_up_is_not_cut(impatient: Callable[[], Awaitab
 async def test_a_trimmed_change_by_an_input_is_corrected_at_its_version(
     impatient: Callable[[], Awaitable[None]],
 ) -> None:
-    """Somebody else's list of that version does not help who did not make it."""
+    """Another client's list at that version does not confirm this client's state."""
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"), Toy("y", version=5, reads="i"))
     view = view_of(store, inputs)
@@ -107,12 +109,12 @@ async def test_a_trimmed_change_by_an_input_is_corrected_at_its_version(
 
 
 def test_the_log_is_sized_for_the_store() -> None:
-    """A relist may change every object: who is back soon after must not have to list."""
+    """A relist may change every object: a client that reconnects soon after must not need a list."""
     assert log_module.LOG_MIN_CHANGES >= 1000
     assert log_module.LOG_MAX_BYTES >= 16 * 1024 * 1024
 
 
-async def test_versions_confirmed_by_the_cloud_are_remembered_past_a_gap() -> None:
+async def test_versions_confirmed_by_the_cloud_are_retained_over_a_gap() -> None:
     store = filled(10)
     view = view_of(store)
     for version in range(11, 12 + view_module.MAX_CONFIRMED):

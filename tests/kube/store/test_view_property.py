@@ -67,7 +67,7 @@ OPERATIONS = st.one_of(
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-@example(  # an input that changes, and changes back before the next process looks
+@example(  # an input that changes, and changes back before the next process reads it
     views=[(scope(), False, "p")],
     log_bytes=PLENTY,
     operations=[
@@ -106,11 +106,11 @@ OPERATIONS = st.one_of(
     log_bytes=st.sampled_from([PLENTY, PLENTY, 2000, 500, 1]),
     operations=st.lists(OPERATIONS, max_size=10) | st.lists(OPERATIONS, min_size=15, max_size=50),
 )
-def test_every_client_ends_with_the_truth(
+def test_every_client_ends_with_the_expected_state(
     encoding: Encoding, views: list[tuple[Scope, bool, str]], log_bytes: int, operations: list[Operation]
 ) -> None:
     async def run_callbacks() -> None:
-        """A turn of the loop: history over its bounds is dropped."""
+        """Run an iteration of the loop, in which history beyond its bounds is dropped."""
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 

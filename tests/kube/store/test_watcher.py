@@ -1,4 +1,5 @@
-"""Events that a view sends its watchers at once: to whom, in which order, and when the client's task writes instead."""
+"""Events that a view sends its watchers directly: to which of them, in which order, and when the client's task writes
+instead."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tests.kube.support.toys import Toy, events_of, filled, tell, view_of
 
 @dataclass
 class Client:
-    """A client's events: `direct` by its outlet while that accepts them, all the rest by its task."""
+    """A client's events: `direct` through its fast path while that accepts them, all others by its task."""
 
     watcher: Watcher
     direct: list[bytes] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Client:
 
 @asynccontextmanager
 async def watching(*watchers: Watcher) -> AsyncIterator[list[Client]]:
-    """Clients that wait for events."""
+    """Return clients that wait for events."""
     clients = [Client(each) for each in watchers]
     tasks = [asyncio.create_task(each.run()) for each in clients]
     await run_callbacks()
@@ -102,7 +103,7 @@ async def test_a_full_client_is_written_by_its_task_and_does_not_delay_the_rest(
     assert (len(full.written), len(full.direct)) == (1, 1)
 
 
-async def test_a_failing_outlet_is_dropped_and_does_not_delay_the_rest(view: View) -> None:
+async def test_a_failing_fast_path_is_dropped_and_does_not_delay_the_rest(view: View) -> None:
     def fail(_: bytes) -> bool:
         raise RuntimeError
 
@@ -117,7 +118,7 @@ async def test_a_failing_outlet_is_dropped_and_does_not_delay_the_rest(view: Vie
 
 
 async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
-    """The client came with a version from elsewhere, newer than the view's (rule 5)."""
+    """The client has a version from elsewhere, newer than the view's (rule 5)."""
     store = view.projection.store
     async with watching(view.watch(12, bookmarks=False)) as (client,):
         for version in (11, 12, 13):
@@ -126,8 +127,8 @@ async def test_a_client_gets_no_event_that_it_has_seen(view: View) -> None:
     assert versions(view, *client.order) == [13]
 
 
-async def test_behind_an_event_of_the_node_each_client_gets_a_bookmark(view: View) -> None:
-    """The event carries an old version, from which no client could resume."""
+async def test_each_client_gets_a_bookmark_after_a_local_event(view: View) -> None:
+    """The event has an old version, from which no client could resume."""
     store = view.projection.store
     async with watching(view.watch(10, bookmarks=True)) as (client,):
         store.amend(Toy("x", version=4, app="local").raw(store.codec.encoding))

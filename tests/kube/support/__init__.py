@@ -1,1 +1,1 @@
-"""Helpers of the tests of `kube/`: recorded answers, toy clients, judges."""
+"""Helpers for the tests of `kube/`: recorded responses, toy clients, independent checks."""

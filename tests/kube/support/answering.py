@@ -1,4 +1,4 @@
-"""A client without a network: a test writes what answers it."""
+"""A client without a network, whose responses a test returns."""
 
 from __future__ import annotations
 

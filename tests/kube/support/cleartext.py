@@ -1,4 +1,4 @@
-"""HTTP without TLS by the connections that the hub has of its own, in either version."""
+"""HTTP without TLS over the hub's own connections, in either version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATER = 10.0
 
 
 class PooledSession(ABC):
-    """A `kube.http.session.Session` whose connections anybody makes."""
+    """A `kube.http.session.Session` whose connections a subclass opens."""
 
     scheme: ClassVar[str]
 
@@ -31,7 +31,7 @@ class PooledSession(ABC):
         self._connections.close()
 
     def get(self, url: str) -> AbstractAsyncContextManager[StreamedResponse]:
-        """A GET of nothing but a URL."""
+        """Send a GET for a URL."""
         return self.open("GET", url, headers=(), body=None, timeout=LATER)
 
     @asynccontextmanager
@@ -46,7 +46,7 @@ class PooledSession(ABC):
 
     @abstractmethod
     async def _connect(self, base: str) -> Http2Connection | Http1Connection:
-        """A connection to a host and port."""
+        """Open a connection to a host and port."""
 
 
 class CleartextSession(PooledSession):

@@ -1,4 +1,4 @@
-"""Copies as tests of the disk read and change them."""
+"""Copies, as tests of the disk read and change them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def raws(disk: Disk, source: str = "s") -> list[bytes]:
 
 
 def change(version: int, rows: dict[Key, bytes | None], count: int) -> Batch:
-    """A change of the copy `s`, after which it has `count` objects."""
+    """Return a change of the copy `s`, after which it has `count` objects."""
     named = {object_name(key): value for key, value in rows.items()}
     return copy_batch("s", {"version": version, COUNT: count}, TableChanges(named))
 
 
 def full_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
-    """The batch that replaces a copy."""
+    """Return the batch that replaces a copy."""
     rows = {object_name(key): value for key, value in objects.items()}
     return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, replaces_all=True))

@@ -1,4 +1,4 @@
-"""The two ends of a watch that is written as differences."""
+"""Sender and receiver of a watch of differences."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kube.wire.codec import Codec
 from kube.wire.codec_base import WatchFrame
 
 Objects = dict[tuple[str, str], tuple[int, bytes]]
-"""Version and raw form of the objects that a side holds."""
+"""Version and raw form of the objects on one side."""
 
 
 class Holder:
-    """A receiver that applies each event before it takes the next."""
+    """A receiver that applies each event before it reads the next."""
 
     def __init__(self, codec: Codec, held: Objects | None = None) -> None:
         self.held: Objects = held or {}
         self.events: list[WatchFrame] = []
-        """All events that were read, also before an error."""
+        """All events read, including those before an error."""
         self._codec = codec
         self._reader = DifferenceReader(codec, lambda namespace, name: self.held.get((namespace, name)))
 
@@ -33,14 +33,14 @@ class Holder:
         return self.events[begin:]
 
     def read(self, rest: bytes) -> list[WatchFrame]:
-        """The events of the stream's end."""
+        """Return the events of the complete stream."""
         frames = self.feed(rest)
         self._reader.close()
         return frames
 
 
 def written(codec: Codec, frames: Iterable[WatchFrame]) -> Iterator[bytes]:
-    """Encode a watch as a sender does that knows the receiver's objects: those of the previous frames."""
+    """Encode a watch like a sender that knows the receiver's objects: those of the previous frames."""
     held: Objects = {}
     for frame in frames:
         former = None
@@ -54,7 +54,7 @@ def written(codec: Codec, frames: Iterable[WatchFrame]) -> Iterator[bytes]:
 
 
 def endpoint_slice(name: str, version: int, *, ready: bool = True) -> bytes:
-    """A slice of 50 endpoints in JSON. The first of them is `ready` or not."""
+    """Return a slice of 50 endpoints in JSON, of which the first is `ready` or not."""
     endpoints = [
         {
             "addresses": [f"10.0.{number // 8}.{number * 37 % 250}"],

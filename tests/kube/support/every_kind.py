@@ -1,4 +1,4 @@
-"""All kinds that a real kube-apiserver serves, and an object of each that an empty cluster lacks."""
+"""All kinds that a real kube-apiserver serves, with an object of each that an empty cluster lacks."""
 
 from __future__ import annotations
 
@@ -37,24 +37,22 @@ def served(cloud: RealCloud) -> Iterator[Served]:
 
 
 def _is_built_in(path: str) -> bool:
-    """Whether a group is Kubernetes' own: other tests may have brought kinds of theirs."""
+    """Return True if a group is Kubernetes' own: other tests may have installed their own kinds."""
     group = path.split("/")[2]
     return "." not in group or group.endswith(".k8s.io")
 
 
 @contextmanager
 def created(cloud: RealCloud, namespace: str, kinds: list[Served], objects: Path = OBJECTS) -> Iterator[None]:
-    """Create the objects of a file in a namespace, each with the status in the file.
-
-    Cluster-scoped objects are deleted afterwards, because other tests count all objects.
-    """
+    """Create the objects in a file in a namespace, each with its status. Cluster-scoped objects are deleted afterwards,
+    as other tests count all objects."""
     made: list[str] = []
     try:
         made.extend(_create(cloud, namespace, kinds, objects))
         yield
     finally:
         for path in made:
-            if cloud.admin.delete(path).get("kind") != "Status":  # a finalizer keeps it
+            if cloud.admin.delete(path).get("kind") != "Status":  # a finalizer prevents its deletion
                 patch = {"Content-Type": "application/merge-patch+json"}
                 cloud.admin.request("PATCH", path, body=b'{"metadata":{"finalizers":null}}', headers=patch)
 

@@ -23,7 +23,7 @@ SMALL = 1000
 
 @dataclass(slots=True)
 class Asked:
-    """A request, and the ways to answer it."""
+    """A request, and methods to answer it."""
 
     fields: dict[str, str]
     _conn: H2Connection
@@ -31,7 +31,7 @@ class Asked:
     _writer: asyncio.StreamWriter
     body: bytes = b""
     reset: asyncio.Event = field(default_factory=asyncio.Event)
-    """The client does not want the answer any more."""
+    """True if the client no longer wants the response."""
 
     def head(self, status: int = 200, *headers: tuple[str, str]) -> None:
         self._conn.send_headers(self._stream, [(":status", str(status)), *headers])
@@ -54,7 +54,7 @@ class Asked:
         self.say(GoAwayFrame(last_stream_id=after).serialize())
 
     def refuse(self) -> None:
-        """Send that the stream was not processed."""
+        """Report that the stream was not processed."""
         self._conn.reset_stream(self._stream, ErrorCodes.REFUSED_STREAM)
         self._flush()
 
@@ -64,7 +64,7 @@ class Asked:
 
     @property
     def window(self) -> int:
-        """Bytes of the answer that the client takes now."""
+        """Return the bytes of the response that the client accepts now."""
         return int(self._conn.local_flow_control_window(self._stream))
 
     def say(self, raw: bytes) -> None:
@@ -78,7 +78,7 @@ class Asked:
 
 
 class Peer:
-    """Does `act` with each request that is whole; `limit` is how many streams a connection may have."""
+    """A server that calls `act` with each complete request; `limit` is the maximum of streams per connection."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Peer:
         limit: int = 100,
         at_head: Callable[[Asked], None] = lambda _: None,
     ) -> None:
-        """`at_head` is done with each request before its body has come."""
+        """`at_head` is called with each request before its body has arrived."""
         self._act = act
         self._at_head = at_head
         self._limit = limit
@@ -107,7 +107,7 @@ class Peer:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[CleartextSession]:
-        """A session, while the peer serves."""
+        """Return a session while the peer serves."""
         async with self.serve():
             session = CleartextSession()
             try:
@@ -116,17 +116,17 @@ class Peer:
                 session.close()
 
     async def was_asked(self, count: int) -> None:
-        """Return when that many requests have come."""
+        """Return when that many requests have arrived."""
         while len(self.asked) < count:
             await self._changed.wait()
 
     async def has_window(self, asked: Asked) -> None:
-        """Return when the client takes more of an answer."""
+        """Return when the client accepts more of a response."""
         while not asked.window:
             await self._changed.wait()
 
     async def were_closed(self, count: int) -> None:
-        """Return when that many connections have ended."""
+        """Return when that many connections have closed."""
         while self.closed < count:
             await self._changed.wait()
 

@@ -13,7 +13,7 @@ SUFFIXES = {Encoding.JSON: "json", Encoding.PROTOBUF: "pb"}
 
 
 def names(what: str = "*") -> list[str]:
-    """Everything recorded of this sort, as "services.list"."""
+    """Return the names of all recordings of this form, as "services.list"."""
     return sorted(path.stem for path in FOLDER.glob(f"*.{what}.pb"))
 
 
@@ -31,7 +31,7 @@ def body(name: str, encoding: Encoding) -> bytes:
 
 
 def single(name: str, encoding: Encoding) -> tuple[str, str, bytes]:
-    """apiVersion, kind and raw form."""
+    """Return apiVersion, kind and raw form."""
     return codec_for(encoding).decode_single(body(name, encoding))
 
 

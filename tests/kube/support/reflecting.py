@@ -1,4 +1,4 @@
-"""Runs reflectors against the scriptable cloud, for the tests of the reflector."""
+"""Runs reflectors with the scriptable cloud, for the tests of the reflector."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SERVICES = ResourceType("", "v1", "services")
 LISTS = matching(verb="list", resource="services", full_objects=True)
 WATCHES = matching(verb="watch", resource="services")
 PATIENCE = 10.0
-"""Seconds; for what takes milliseconds."""
+"""Seconds to wait for events that take milliseconds."""
 
 type Start = Callable[..., Reflector]
 
 
 @asynccontextmanager
 async def reflecting(cloud: ScriptableCloud) -> AsyncIterator[Start]:
-    """Runs reflectors of the cloud, by default of its services, that hardly wait between tries."""
+    """Run reflectors of the cloud, by default of its services, with very short retry delays."""
     tasks: list[asyncio.Task[None]] = []
     session = new_session()
 
@@ -59,7 +59,7 @@ async def reflecting(cloud: ScriptableCloud) -> AsyncIterator[Start]:
 
 
 async def until(reflector: Reflector, store: Store, condition: Callable[[], bool]) -> None:
-    """Look again whenever the store or the reflector moved."""
+    """Check the condition whenever the store or the reflector changes."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             moves = [
@@ -79,7 +79,7 @@ def service(name: str, namespace: str = "default", text: str = "", **labels: str
 
 
 def equal(store: Store, cloud: ScriptableCloud) -> bool:
-    """Whether the copy is the cloud's, version by version."""
+    """Return True if the copy equals the cloud, version by version."""
     here = {item.key: str(item.version) for item in store}
     there = {
         (each["metadata"]["namespace"], each["metadata"]["name"]): each["metadata"]["resourceVersion"]

@@ -1,4 +1,4 @@
-"""A server of HTTP/1.1 whose answers a test writes."""
+"""An HTTP/1.1 server whose responses a test sends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ type Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @asynccontextmanager
 async def serving(handler: Handler) -> AsyncIterator[str]:
-    """The URL of a server that has all requests answered so."""
+    """Yield the URL of a server with this handler."""
     server = web.Server(handler, handler_cancellation=True, access_log=None)
     runner = web.ServerRunner(server, shutdown_timeout=0.01)
     await runner.setup()

@@ -1,4 +1,4 @@
-"""Connections whose other side is a test."""
+"""Connections whose peer is a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kube.http.transport.request_fields import HeaderFields, request_fields
 
 
 class Sink(asyncio.Transport):
-    """Keeps what is written; nothing comes from it."""
+    """A transport that stores the written bytes and receives nothing."""
 
     def __init__(self) -> None:
         super().__init__()

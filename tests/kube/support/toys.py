@@ -1,4 +1,4 @@
-"""Small Services, a toy chain of filters and a client like client-go's, for tests of stores, projections and views."""
+"""Small Services, a toy filter chain and a client like client-go's, for tests of stores, projections and views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EMPTY = {Encoding.JSON: b'{"apiVersion":"v1","kind":"Service"}', Encoding.PROTOB
 
 @dataclass(frozen=True, slots=True)
 class Toy:
-    """A Service with little in it. `reads` is the input that its filter asks for, "" for none."""
+    """A minimal Service. `reads` is the input that its filter reads, "" for none."""
 
     name: str = "x"
     namespace: str = "a"
@@ -81,7 +81,7 @@ def read(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> tuple[K
 
 
 def fill(store: Store, version: int, *toys: Toy, encoding: Encoding = Encoding.JSON) -> None:
-    """Hand the store a whole list."""
+    """Apply a complete list to the store."""
     store.replace(codec_for(encoding), "v1", "Service", version, [toy.raw(encoding) for toy in toys])
 
 
@@ -92,7 +92,7 @@ def filled(version: int, *toys: Toy, encoding: Encoding = Encoding.JSON) -> Stor
 
 
 def tell(store: Store, event_type: str, toy: Toy) -> None:
-    """Hand the store one event of a watch."""
+    """Apply one watch event to the store."""
     store.apply(event_type, toy.raw(store.codec.encoding))
 
 
@@ -110,7 +110,7 @@ class RecordedInputs:
         store.listen(self)
 
     def changed(self, change: Change) -> None:
-        # The store must already have the new state.
+        # The store must already have the new state here.
         assert self._store.get(change.key) is change.new
         assert self._store.version >= change.version
         self.changes.append(change)
@@ -128,10 +128,8 @@ def _version(item: Item | None) -> int | None:
 
 
 class ToyChain:
-    """Asks one input of each service that reads any: "keep", "drop", or an address to give it; None is pending.
-
-    Its result for a pending one is the unfiltered service, which no client may see.
-    """
+    """A chain that reads one input of each service with the annotation: "keep", "drop", or an address to assign; None
+    is pending. The result for a pending one is the unfiltered service, which no client may get."""
 
     def __init__(self, name: str, inputs: Mapping[InputKey, str]) -> None:
         self._name = name
@@ -165,13 +163,13 @@ def state_of(view: View) -> dict[Key, Seen]:
 
 
 def body_of(view: View, at_least: int = 0) -> bytes:
-    """The body of a list."""
+    """Return the body of a list."""
     listing = view.listing(at_least)
     return bytes(listing.body(listing.formed(listing.items)))
 
 
-def waiting(watcher: Watcher) -> list[bytes] | None:
-    """The frames that a watcher has now, None if it would wait; [] and StatusError are its end."""
+def pending_frames(watcher: Watcher) -> list[bytes] | None:
+    """Return the frames pending for a watcher, None if it would wait; [] and StatusError are its end."""
     coroutine = watcher.frames()
     try:
         coroutine.send(None)
@@ -183,7 +181,7 @@ def waiting(watcher: Watcher) -> list[bytes] | None:
 
 
 class Event(NamedTuple):
-    """An event as its client reads it; a bookmark has no key."""
+    """An event as its client decodes it; a bookmark has no key."""
 
     type: str
     version: int
@@ -207,11 +205,9 @@ def events_of(view: View, frames: Iterable[bytes]) -> list[Event]:
 
 @dataclass(eq=False, slots=True)
 class WatchClient:
-    """A model of client-go's reflector and informer: a state, and the version of the last event.
-
-    It checks each event as it applies it. The first `replayed` events of a watch are history, which may repeat events
-    that the client has seen: those of inputs at exactly the version at which it resumed.
-    """
+    """A model of client-go's reflector and informer: a state, and the version of the last event. It checks each event
+    as it applies it. The first `replayed` events of a watch are history, which may repeat events that the client has
+    seen: those caused by inputs at exactly the version at which it resumed."""
 
     view: View
     bookmarks: bool = True
@@ -232,9 +228,9 @@ class WatchClient:
         self.version = page.version
 
     def watch(self) -> None:
-        """Go on from the last version; StatusError when the view refuses."""
+        """Continue from the last version; StatusError if the view refuses."""
         probe = self.view.watch(self.version, bookmarks=self.bookmarks)
-        self.replayed = len(waiting(probe) or ())
+        self.replayed = len(pending_frames(probe) or ())
         probe.end()
         self.watcher = self.view.watch(self.version, bookmarks=self.bookmarks)
         initial = events_of(self.view, list(self.watcher.initial_events()))
@@ -258,12 +254,12 @@ class WatchClient:
             self.watcher = None
 
     def drain(self) -> list[Event]:
-        """Take what there is. The watch is closed when it has ended; StatusError when that was with an error."""
+        """Read all pending events. Close the watch when it has ended; StatusError if it ended with an error."""
         taken: list[Event] = []
         before, replays = self.version, bool(self.replayed)
         while self.watcher is not None:
             try:
-                frames = waiting(self.watcher)
+                frames = pending_frames(self.watcher)
             except StatusError:
                 self.watcher = None
                 raise
@@ -309,7 +305,7 @@ def view_of(
 
 
 def watching(view: View, *, bookmarks: bool = True) -> WatchClient:
-    """A client that has listed and watches."""
+    """Return a client that has listed and watches."""
     client = WatchClient(view, bookmarks)
     client.take_list()
     client.watch()
@@ -317,7 +313,7 @@ def watching(view: View, *, bookmarks: bool = True) -> WatchClient:
 
 
 def pending_events(client: WatchClient) -> list[tuple[str, str, int]]:
-    """Type, name and version of the events that wait for a client."""
+    """Return type, name and version of the events pending for a client."""
     return [short(event) for event in client.drain()]
 
 
@@ -328,7 +324,7 @@ def short(event: Event) -> tuple[str, str, int]:
 def after(view: View, since: int, *, bookmarks: bool = True) -> list[tuple[str, str, int]]:
     """Return the first events of a watch from this version."""
     watcher = view.watch(since, bookmarks=bookmarks)
-    frames = waiting(watcher) or []
+    frames = pending_frames(watcher) or []
     watcher.end()
     return [short(event) for event in events_of(view, frames)]
 

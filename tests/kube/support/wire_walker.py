@@ -1,4 +1,4 @@
-"""Reads protobuf by the wire format alone: an independent check of the product's codec."""
+"""Decodes protobuf by the wire format only, as an independent check of the product's codec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ type Content = frozenset[tuple[int, int, object, int]]
 
 
 def walk(message: bytes) -> Iterator[WireField]:
-    """The fields of a message, in order; ValueError when it is torn."""
+    """Yield the fields of a message, in order; ValueError if it is truncated."""
     position = 0
     while position < len(message):
         tag, position = read_varint(message, position)
@@ -46,7 +46,7 @@ def walk(message: bytes) -> Iterator[WireField]:
 
 
 def read_varint(message: bytes, position: int) -> tuple[int, int]:
-    """A number and where it ends."""
+    """Return a number and its end offset."""
     number = shift = 0
     while True:
         if position >= len(message):
@@ -59,14 +59,14 @@ def read_varint(message: bytes, position: int) -> tuple[int, int]:
 
 
 def find(message: bytes, *path: int) -> list[bytes]:
-    """Contents of the fields at a path of numbers, in order."""
+    """Return the contents of the fields at a path of numbers, in order."""
     number, *rest = path
     found = [field.content for field in walk(message) if field.number == number]
     return [inner for content in found for inner in find(content, *rest)] if rest else found
 
 
 def content(message: bytes, tree: Tree) -> Content:
-    """A message as the multiset of its fields: where `tree` does not say otherwise each is compared by its bytes."""
+    """Return a message as the multiset of its fields; fields outside `tree` are compared by their bytes."""
     counted: Counter[tuple[int, int, object]] = Counter()
     for number, wire_type, raw in walk(message):
         inner = tree.get(number)

@@ -1,7 +1,5 @@
-"""A cloud, a store of it, views of that, and clients: everything that a random history does to them.
-
-The oracle is a dictionary of the cloud's objects, and a line for the chain's verdict on each.
-"""
+"""A cloud, a store of it, its views, and clients, with all operations of a random history. The oracle is a dictionary
+of the cloud's objects, and one line for the chain's verdict on each."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ class Cloud:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The disk: a store, its past, and what each chain showed."""
+    """The disk: a store, its history, and the output of each chain."""
 
     version: int
     raws: tuple[bytes, ...]
@@ -77,7 +75,7 @@ class Copy:
 
 
 class World:
-    """A cloud, a store of it, the views on it and their clients. Operations are methods with simple arguments."""
+    """A cloud, a store of it, its views and their clients. Operations are methods with simple arguments."""
 
     def __init__(self, encoding: Encoding, views: Sequence[tuple[Scope, bool, str]], trims: bool) -> None:
         self.encoding = encoding
@@ -87,12 +85,12 @@ class World:
         self.projections: dict[str, Projection] = {}
         self.clients: list[WatchClient] = []
         self.lost: set[WatchClient] = set()
-        """Clients from before the cloud was restored: only a list can correct them, as at kube-apiserver."""
+        """Clients from before a restore of the cloud: only a list can correct them, as at kube-apiserver."""
         self.trims = trims
         self.birth = FIRST_VERSION
         self.of_elsewhere = self.issued_under_other_rules = self.of_edits = 0
-        """The newest versions that clients may hold from a process that crashed, from other rules of that process, and
-        from other rules."""
+        """The newest versions that clients may have from a crashed process, from other rules of that process, and from
+        other rules."""
         self.copy: Copy | None = None
         for name in "xy":
             self.cloud.put(Toy(name, "a", reads="i"))
@@ -115,14 +113,12 @@ class World:
         self.tell()
 
     def elsewhere(self) -> None:
-        """Another resource of the cluster changes."""
+        """Change another resource of the cluster."""
         self.cloud.version += 1
 
     def amend(self, key: Key, address: str) -> None:
-        """The node writes what the cloud will take over: the object keeps its version.
-
-        The node writes statuses, by which no scope selects: a headless service stays one.
-        """
+        """Apply a local write that the cloud will accept: the object retains its version. Local writes are statuses, by
+        which no scope selects: a headless service stays headless."""
         toy = self.cloud.objects.get(key)
         if toy is None or toy.address == "None" or not self.cloud.linked:
             return
@@ -134,7 +130,7 @@ class World:
         for number, (event_type, logged) in enumerate(self.cloud.log):
             if (logged.key, logged.version) == (key, toy.version):
                 self.cloud.log[number] = event_type, written
-        self.write()  # the node's own writes reach the disk before anything else does
+        self.write()  # local writes reach the disk before any other change
 
     def apply_response(self, key: Key) -> None:
         toy, held = self.cloud.objects.get(key), self.store.get(key)
@@ -156,7 +152,7 @@ class World:
         self.tell()
 
     def relist(self) -> None:
-        """The watch could not be resumed: what was missed comes as one list."""
+        """Deliver the missed changes as one list, as the watch could not be resumed."""
         self.cloud.linked = True
         self.cloud.untold.clear()
         fill(self.store, self.cloud.version, *self.cloud.objects.values(), encoding=self.encoding)
@@ -170,7 +166,7 @@ class World:
 
     def restore(self) -> None:
         version, objects = self.cloud.backup
-        # A list without resourceVersion may have given a client a later version than the store's.
+        # A consistent list may have given a client a later version than the store's.
         if version < max(view.version for view in self.views):
             self.lost.update(self.clients)
             self.birth = version
@@ -195,10 +191,8 @@ class World:
         self.copy = Copy(self.store.version, raws, past, checkpoints)
 
     def crash(self, verdict: str) -> None:
-        """The process is killed, and the next one begins with what the disk holds. Clients keep what they have.
-
-        An input may change meanwhile.
-        """
+        """Kill the process, and start the next one with the data on disk. Clients retain their state. An input may
+        change meanwhile."""
         copy, store = self.copy, self.store
         if copy is None or self.lost or any(view.projection.is_pending for view in self.views):
             return
@@ -273,7 +267,7 @@ class World:
         self.views[number % len(self.views)].send_bookmark()
 
     def open_list(self, number: int, bookmarks: bool, fresh: bool) -> None:
-        """A client that lists, and watches when it comes to it; `fresh` is a list without resourceVersion."""
+        """Add a client that lists, and later watches; `fresh` is a consistent list."""
         view = self.views[number % len(self.views)]
         if not view.projection.is_pending:
             client = WatchClient(view, bookmarks)
@@ -290,7 +284,7 @@ class World:
             self.clients.append(client)
 
     def watch(self, number: int) -> None:
-        """Open or re-open a client's watch; one that is too late lists again."""
+        """Open or reopen a client's watch; a client that is too late lists again."""
         if not self.clients:
             return
         client = self.clients[number % len(self.clients)]
@@ -305,8 +299,8 @@ class World:
             is_lost = self.store.history.is_in_gap(client.version)
             assert self.trims or is_lost or client.version <= self.birth, "history was there, and refused"
             client.take_list()
-            # Where history lost what an input did at the present version, a list of it is no place to go on from
-            # either: the client tries again later.
+            # If history lost an input's changes at the current version, a list at that version cannot be resumed from
+            # either: the client retries later.
             with suppress(StatusError) if self.trims else nullcontext():
                 client.watch()
 
@@ -315,13 +309,13 @@ class World:
             self.clients[number % len(self.clients)].close()
 
     def end_watch(self, number: int) -> None:
-        """The time of a watch is over. Its client reads the rest later, and resumes from there."""
+        """End a watch by its timeout. Its client reads the rest later, and resumes from there."""
         watcher = self.clients[number % len(self.clients)].watcher if self.clients else None
         if watcher is not None:
             watcher.end()
 
     def read(self, number: int) -> None:
-        """A client takes what waits for it: then it knows all that its view shows."""
+        """Let a client read its pending events: then it has the state of its view."""
         if not self.clients:
             return
         client = self.clients[number % len(self.clients)]
@@ -342,7 +336,7 @@ class World:
         return client.watcher is None
 
     def check(self) -> None:
-        """Wait until all is quiet: every input is known, every change is sent, every client has read it."""
+        """Wait until every input is known, every change is sent, and every client has read it; compare the states."""
         for rule in RULES:
             for name in INPUTS:
                 self.set_input(rule, name, self.inputs.get((rule, name), "drop"))
@@ -363,7 +357,7 @@ class World:
             assert last.state == self.truth(view, rule)
 
     def truth(self, view: View, rule: str) -> dict[Key, Seen]:
-        """The oracle: the state that a client must have."""
+        """Return the expected state of a client, by the oracle."""
         shown = {}
         for key, toy in self.cloud.objects.items():
             verdict = self.inputs[rule, toy.reads] if rule and toy.reads else "keep"

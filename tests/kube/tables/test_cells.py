@@ -1,4 +1,4 @@
-"""Ages, selectors and shortened lists, as kubectl prints them."""
+"""Ages, selectors and shortened lists, formatted like by kubectl."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_long_list_is_counted(texts: tuple[str, ...], cell: str) -> None:
     ("count", "said"),
     [(0, "0 B"), (812, "812 B"), (1536, "1.5 KiB"), (200_000, "195 KiB"), (5 * 2**30, "5.0 GiB")],
 )
-def test_sizes(count: int, said: str) -> None:
+def test_sizes_are_formatted_with_binary_units(count: int, said: str) -> None:
     assert size(count) == said
 
 
@@ -62,11 +62,11 @@ def test_sizes(count: int, said: str) -> None:
     ("seconds", "said"),
     [(0, "0s"), (59.4, "59s"), (60, "1m0s"), (200, "3m20s"), (7500, "2h5m"), (90_000, "25h0m")],
 )
-def test_durations(seconds: float, said: str) -> None:
+def test_durations_are_formatted(seconds: float, said: str) -> None:
     assert duration(seconds) == said
 
 
-def test_columns_are_as_wide_as_they_must_be() -> None:
+def test_columns_have_the_minimum_width() -> None:
     rows = [("NAME", "BYTES"), ("a", "7"), ("longer", "")]
     assert aligned(rows) == ["NAME    BYTES", "a       7", "longer"]
     assert aligned(rows, " ", numbers=(1,)) == ["NAME   BYTES", "a          7", "longer"]

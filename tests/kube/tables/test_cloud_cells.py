@@ -1,4 +1,4 @@
-"""Cells from the cloud: of the right object and version, and their replacement if they are missing."""
+"""Cells from the cloud: for the right object and version, and their replacement if they are missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def row(obj: Json, *cells: object) -> Json:
     return {"cells": list(cells), "object": obj}
 
 
-def test_the_clouds_cells_are_those_of_the_object_until_it_changes() -> None:
+def test_the_clouds_cells_are_used_until_the_object_changes() -> None:
     cells = CloudCells()
     cells.learn(table(row(widget(), "a", "gold", "2m")))
     assert cells.of(widget(), KNOWN) == ["a", "gold", "2m"]
@@ -37,7 +37,7 @@ def test_the_clouds_cells_are_those_of_the_object_until_it_changes() -> None:
     assert cells.of(widget(version="6"), KNOWN) == ["a", "tin", "3m"]
 
 
-def test_an_object_without_columns_of_the_cloud_has_name_and_age() -> None:
+def test_an_object_without_the_clouds_columns_has_name_and_age() -> None:
     cells = CloudCells()
     assert cells.of(widget(), KNOWN) == KNOWN, "the hub's own columns"
     cells.learn(table(row(widget("b"), "b", "gold", "2m")))

@@ -1,4 +1,4 @@
-"""Tables of the server, and all of them compared with those of a real kube-apiserver: columns, cells, conditions."""
+"""Tables rendered like by the server, compared with a real kube-apiserver's: columns, cells, conditions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ STATUSES = Path(__file__).parents[1] / "fixtures" / "tables.yaml"
 
 
 def objects() -> dict[tuple[str, str], Json]:
-    """The objects by kind and name."""
+    """Return the objects by kind and name."""
     found = yaml.safe_load_all(STATUSES.read_text())
     return {(each["kind"], each["metadata"]["name"]): each for each in found}
 
 
 def cells(obj: Json) -> dict[str, Any]:
-    """The cells of an object by their columns."""
+    """Return the cells of an object by their columns."""
     made = table([obj], obj["apiVersion"], obj["kind"], {}, "None")
     return dict(
         zip((each["name"] for each in made["columnDefinitions"]), made["rows"][0]["cells"], strict=True)
@@ -34,7 +34,7 @@ def cells(obj: Json) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("include", "kind"), [("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "Pod")]
 )
-def test_a_row_has_what_was_asked_for_beside_its_cells(include: str, kind: str | None) -> None:
+def test_a_row_includes_the_requested_form_of_its_object(include: str, kind: str | None) -> None:
     (row,) = table([objects()["Pod", "failed"]], "v1", "Pod", {}, include)["rows"]
     assert (row["object"] or {}).get("kind") == kind
     assert [each["reason"] for each in row["conditions"]] == ["Failed"]
@@ -84,7 +84,7 @@ def test_a_cell_equals_kubectls(kind: str, name: str, column: str, cell: object)
         ("not-ready", "1/2", "NotReady"),
     ],
 )
-def test_a_pods_status_is_that_of_its_containers(name: str, ready: str, status: str) -> None:
+def test_a_pods_status_is_derived_from_its_containers(name: str, ready: str, status: str) -> None:
     found = cells(objects()["Pod", name])
     assert (found["Ready"], found["Status"]) == (ready, status)
 
@@ -95,18 +95,18 @@ def test_a_deleted_pod_is_terminating() -> None:
     assert cells(pod)["Status"] == "Terminating"
 
 
-# -- on the real control plane --------------------------------------------------------------------------------------
+# -- on the real control plane -------------------------------------------------------------------------------------
 
 
 pytestmark = pytest.mark.real
 
 
-def test_tables_of_the_known_kinds_are_the_servers_own(real_cloud: RealCloud, namespace: str) -> None:
-    # An annotation that the server makes of a field of a DaemonSet, and not in Tables.
+def test_tables_of_the_known_kinds_equal_the_servers(real_cloud: RealCloud, namespace: str) -> None:
+    # An annotation that the server derives from a field of a DaemonSet, but not in Tables.
     of_its_own = "deprecated.daemonset.template.generation"
 
     def compared(found: Json) -> Any:
-        """A Table with an age that is the same a moment later."""
+        """Return a Table with a constant age."""
         rows = []
         for row in found["rows"]:
             row["object"]["metadata"].get("annotations", {}).pop(of_its_own, None)

@@ -1,4 +1,4 @@
-"""Objects: their identity, and that an object without writes keeps its bytes."""
+"""Objects: their identity, and the unchanged bytes of an object without writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kube.support.recorded import SINGLES, obj, single
 
 
 @pytest.mark.parametrize("name", SINGLES)
-def test_an_object_that_was_only_read_is_the_same_bytes(name: str, encoding: Encoding) -> None:
+def test_an_object_that_was_only_read_has_the_same_bytes(name: str, encoding: Encoding) -> None:
     api_version, kind, raw = single(name, encoding)
     read = decode_object(encoding, api_version, kind, raw)
     assert (read.api_version, read.kind, read.encoding) == (api_version, kind, encoding)
@@ -37,13 +37,13 @@ def test_identity_fields_of_an_object_are_read(encoding: Encoding) -> None:
 @pytest.mark.parametrize(
     ("text", "version"), [("", 0), ("0", 0), ("7", 7), ("07", 0), ("x", 0), ("-1", 0), (str(2**64), 0)]
 )
-def test_version(text: str, version: int, encoding: Encoding) -> None:
+def test_the_resource_version_is_read_as_a_number(text: str, version: int, encoding: Encoding) -> None:
     service = obj("services.single", encoding)
     service.fields.child("metadata").set("resourceVersion", text)
     assert service.version == version
 
 
-def test_a_json_object_that_was_written_differs_just_there() -> None:
+def test_a_write_to_a_json_object_changes_only_that_field() -> None:
     service = obj("services.single", Encoding.JSON)
     before = json.loads(service.encode())
     service.fields.child("spec").set("clusterIP", "192.0.2.1")

@@ -1,4 +1,4 @@
-"""The contract of a codec, in both encodings, for kube-apiserver's responses and for broken input."""
+"""The contract of a codec, in both encodings, for kube-apiserver's responses and for malformed input."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def codec(encoding: Encoding) -> Codec:
 
 
 def read(codec: Codec, *chunks: bytes) -> list[WatchFrame]:
-    """All events of a stream that ends correctly."""
+    """Return all events of a stream that ends correctly."""
     reader = codec.frames()
     frames = [frame for chunk in chunks for frame in reader.feed(chunk)]
     reader.close()
@@ -39,7 +39,7 @@ def read(codec: Codec, *chunks: bytes) -> list[WatchFrame]:
 
 
 def comparable(frames: list[WatchFrame]) -> list[tuple[object, ...]]:
-    """Events as values that compare."""
+    """Return events as comparable values."""
     return [(*frame[:4], frame.status and frame.status.to_dict()) for frame in frames]
 
 
@@ -52,7 +52,7 @@ def cut(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_goes_round(name: str, codec: Codec) -> None:
+def test_a_list_survives_encoding_and_decoding(name: str, codec: Codec) -> None:
     page = codec.decode_list(body(name, codec.encoding))
     assert page.items
     again = codec.decode_list(
@@ -72,11 +72,11 @@ def test_a_list_goes_round(name: str, codec: Codec) -> None:
     version=st.integers(1, 2**40),
     piece=st.integers(1, 1000),
 )
-def test_the_pieces_of_a_list_are_the_list(
+def test_the_pieces_of_a_list_make_the_complete_list(
     encoding: Encoding, items: list[bytes], version: int, piece: int
 ) -> None:
     def joined(items: list[bytes]) -> bytes:
-        """A list of services as it is defined."""
+        """Return a list of services as its definition requires."""
         if encoding is Encoding.JSON:
             head = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"%d"},"items":['
             return b"".join((head % version, b",".join(items), b"]}\n"))
@@ -95,7 +95,7 @@ def test_the_pieces_of_a_list_are_the_list(
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_both_encodings_list_the_same(name: str) -> None:
+def test_both_encodings_decode_to_the_same_list(name: str) -> None:
     pages = [codec_for(encoding).decode_list(body(name, encoding)) for encoding in Encoding]
     in_json, in_protobuf = (
         (
@@ -107,14 +107,14 @@ def test_both_encodings_list_the_same(name: str) -> None:
     assert in_json == in_protobuf
 
 
-def test_an_item_is_the_object(codec: Codec) -> None:
+def test_an_item_of_a_list_equals_the_object(codec: Codec) -> None:
     page = codec.decode_list(body("services.list", codec.encoding))
     (item,) = (decode_object(codec.encoding, page.api_version, page.kind, raw) for raw in page.items)
     alone = single("services.single", codec.encoding)[2]
     assert item.encode() == alone or json.loads(item.encode()) == json.loads(alone)
 
 
-def test_a_page(codec: Codec) -> None:
+def test_the_metadata_of_a_page_is_read_and_written(codec: Codec) -> None:
     page = codec.decode_list(body("services.page", codec.encoding))
     assert (len(page.items), page.remaining) == (1, 1)
     assert page.continue_token
@@ -124,12 +124,12 @@ def test_a_page(codec: Codec) -> None:
     assert (ours.version, ours.continue_token, ours.remaining) == (7, "more", 3)
 
 
-def test_an_object_is_no_list(codec: Codec) -> None:
+def test_decoding_an_object_as_a_list_is_a_value_error(codec: Codec) -> None:
     with pytest.raises(ValueError, match='"Service" is not the kind of a list'):
         codec.decode_list(body("services.single", codec.encoding))
 
 
-def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
+def test_a_list_with_a_malformed_version_is_a_value_error(codec: Codec) -> None:
     good = bytes(codec.encode_list(*SERVICE, ListMeta(77), []))
     with pytest.raises(ValueError, match="invalid syntax"):
         codec.decode_list(good.replace(b"77", b"x7"))
@@ -139,7 +139,7 @@ def test_a_list_of_a_version_that_is_none(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_peek(name: str, codec: Codec) -> None:
+def test_peek_reads_name_version_and_labels(name: str, codec: Codec) -> None:
     api_version, kind, raw = single(name, codec.encoding)
     peek, decoded = codec.peek(raw), decode_object(codec.encoding, api_version, kind, raw)
     assert peek == (decoded.namespace, decoded.name, decoded.version, decoded.labels)
@@ -147,7 +147,7 @@ def test_peek(name: str, codec: Codec) -> None:
     assert peek.version > 0
 
 
-def test_peek_refuses_a_version_that_is_none(codec: Codec) -> None:
+def test_peek_refuses_a_malformed_version(codec: Codec) -> None:
     api_version, kind, raw = single("services.single", codec.encoding)
     service = decode_object(codec.encoding, api_version, kind, raw)
     service.fields.child("metadata").set("resourceVersion", "")
@@ -158,7 +158,7 @@ def test_peek_refuses_a_version_that_is_none(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("name", ["services.single", "pods.single", "services.metadata"])
-def test_with_version(name: str, codec: Codec) -> None:
+def test_the_version_of_an_encoded_object_is_replaced(name: str, codec: Codec) -> None:
     api_version, kind, raw = single(name, codec.encoding)
     before = codec.peek(raw)
     changed = codec.with_version(raw, 4711)
@@ -170,7 +170,7 @@ def test_with_version(name: str, codec: Codec) -> None:
     assert back.encode() == original.encode()
 
 
-def test_metadata_only_is_what_the_server_makes_of_it(codec: Codec) -> None:
+def test_metadata_only_equals_the_servers(codec: Codec) -> None:
     raw = codec.metadata_only(single("services.single", codec.encoding)[2])
     expected = single("services.metadata", codec.encoding)[2]
     assert raw == expected or json.loads(raw) == json.loads(expected)
@@ -182,7 +182,7 @@ def test_a_kind_without_the_list_suffix_is_a_value_error(kind: str) -> None:
         item_kind(kind)
 
 
-def test_read_status_of_the_server(encoding: Encoding) -> None:
+def test_a_status_of_the_server_is_decoded(encoding: Encoding) -> None:
     invalid = read_status(obj("services.invalid", encoding).fields)
     assert (invalid.code, invalid.reason, invalid.retry_after) == (422, "Invalid", None)
     assert invalid.message.endswith("resourceVersionMatch is forbidden unless resourceVersion is provided")
@@ -217,13 +217,15 @@ def test_an_empty_status_is_an_internal_error() -> None:
 
 
 @given(name=st.sampled_from(STREAMS), encoding=encodings, cuts=st.lists(st.integers(0, 2**20), max_size=8))
-def test_any_cut_of_a_stream_is_the_stream(name: str, encoding: Encoding, cuts: list[int]) -> None:
+def test_a_stream_is_decoded_equally_however_it_is_split(
+    name: str, encoding: Encoding, cuts: list[int]
+) -> None:
     codec, stream = codec_for(encoding), body(name, encoding)
     assert comparable(read(codec, *cut(stream, cuts))) == comparable(read(codec, stream))
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_both_encodings_give_the_same(name: str) -> None:
+def test_both_encodings_decode_to_the_same_events(name: str) -> None:
     def summary(codec: Codec, stream: bytes) -> list[tuple[object, ...]]:
         summary: list[tuple[object, ...]] = []
         for frame in read(codec, stream):
@@ -231,7 +233,7 @@ def test_both_encodings_give_the_same(name: str) -> None:
                 summary.append((*frame[:3], frame.status.to_dict()))
                 continue
             peek = codec.peek(frame.raw)
-            # A bookmark has the cluster's version at its time, and the two streams were recorded one by one.
+            # A bookmark has the cluster's current version, and the two streams were recorded one after the other.
             summary.append((*frame[:3], peek._replace(version=0) if frame.type == "BOOKMARK" else peek))
         return summary
 
@@ -251,7 +253,7 @@ def test_the_events_of_a_watch_are_decoded(codec: Codec) -> None:
     assert versions == sorted(set(versions))
 
 
-def test_the_bookmark_that_ends_the_state(codec: Codec) -> None:
+def test_the_bookmark_that_ends_initial_events_is_recognized(codec: Codec) -> None:
     *_, recorded = read(codec, body("services.initial", codec.encoding))
     version = codec.peek(recorded.raw).version
     assert recorded.type == "BOOKMARK"
@@ -264,7 +266,7 @@ def test_the_bookmark_that_ends_the_state(codec: Codec) -> None:
     assert decode_object(codec.encoding, *SERVICE, plain.raw).annotations == {}
 
 
-def test_an_expired_watch(codec: Codec) -> None:
+def test_an_expired_watch_is_decoded_as_an_error(codec: Codec) -> None:
     (frame,) = read(codec, body("services.expired", codec.encoding))
     assert (frame.type, frame.api_version, frame.kind) == ("ERROR", "v1", "Status")
     assert frame.status is not None
@@ -282,7 +284,7 @@ def test_an_expired_watch(codec: Codec) -> None:
     ],
     ids=lambda error: str(error.code),
 )
-def test_errors_go_round(error: StatusError, codec: Codec) -> None:
+def test_errors_survive_encoding_and_decoding(error: StatusError, codec: Codec) -> None:
     (frame,) = read(codec, codec.encode_error(error))
     assert frame.status is not None
     assert frame.status.to_dict() == error.to_dict()
@@ -292,13 +294,13 @@ def test_errors_go_round(error: StatusError, codec: Codec) -> None:
     assert status.text("status") == "Failure"
 
 
-# What no server should send
+# Malformed streams
 
 
 @pytest.mark.parametrize("name", ["services.watch", "services.initial", "services.expired"])
-def test_a_torn_stream(name: str, codec: Codec) -> None:
+def test_a_truncated_stream_gives_its_complete_events_and_an_error(name: str, codec: Codec) -> None:
     def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
-        """The offsets at which each event of a recorded stream is complete, by the sender's framing alone."""
+        """Return the offsets at which each event of a recorded stream is complete, by the sender's framing only."""
         if encoding is Encoding.JSON:
             return [position for position in range(len(stream)) if stream[position : position + 1] == b"\n"]
         ends, position = [], 0
@@ -324,8 +326,8 @@ def test_a_torn_stream(name: str, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"{", b"\xff"])
-def test_garbage_is_a_value_error(codec: Codec, garbage: bytes) -> None:
-    """`tests/fuzz` has more of it."""
+def test_malformed_bytes_are_a_value_error(codec: Codec, garbage: bytes) -> None:
+    """`tests/fuzz` has more cases."""
     for read in (
         codec.decode_list,
         codec.decode_single,
@@ -338,7 +340,7 @@ def test_garbage_is_a_value_error(codec: Codec, garbage: bytes) -> None:
             read(garbage)
 
 
-def test_a_reader_that_broke_stays_broken(codec: Codec) -> None:
+def test_a_reader_fails_again_after_an_error(codec: Codec) -> None:
     garbage, torn = codec.frames(), codec.frames()
     with pytest.raises(ValueError, match=r"."):
         garbage.feed(b"\0\0\0\1\xff")
@@ -350,9 +352,9 @@ def test_a_reader_that_broke_stays_broken(codec: Codec) -> None:
             again()
 
 
-def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
+def test_an_event_is_accepted_up_to_the_maximum_size(codec: Codec) -> None:
     def frame_overhead() -> int:
-        """Additional bytes of lengths in a large frame, less those that are not counted."""
+        """Return the additional length bytes of a large frame, less those that are not counted."""
         return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4
 
     def four_byte_varint(number: int) -> bytes:
@@ -360,7 +362,7 @@ def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
         return bytes(group | 0x80 for group in groups[:3]) + bytes(groups[3:])
 
     def padded(size: int) -> bytes:
-        """A raw object about this much larger than an empty one."""
+        """Return a raw object about this much larger than an empty one."""
         if codec.encoding is Encoding.JSON:
             return b'{"kind":"Service","apiVersion":"v1","x":"%b"}' % (b"x" * size)
         return b"\xfa\x3e" + four_byte_varint(size) + b"x" * size
@@ -379,6 +381,6 @@ def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
 
 
 def test_pieces_are_not_referenced_while_their_reader_waits() -> None:
-    """A watch whose client did not read had the hub hold each event of its last piece a second time."""
+    """A watch whose client did not read once made the hub store each event of its last piece twice."""
     pieces = in_pieces([bytes(PIECE)] * 2)
     assert sys.getrefcount(next(pieces)) == sys.getrefcount([])

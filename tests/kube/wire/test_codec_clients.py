@@ -60,7 +60,7 @@ class CachedResponses(Answering):
             self.answer(bytes(page), content_type=codec.content_type)
 
     def _event(self, message: str, version: int) -> bytes:
-        """The recorded event, written to by way of the product."""
+        """Return the recorded event, rewritten by the product's codec."""
         event = decode_object(self.encoding, *single("events.single", self.encoding))
         event.fields.set("message", message)
         event.fields.child("metadata").set("name", message)
@@ -80,11 +80,11 @@ class CachedResponses(Answering):
 
 @contextmanager
 def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """A server's URL, and what it was asked with which Accept."""
+    """Yield a server's URL, and the received requests with their Accept header."""
     questions: list[tuple[str, str]] = []
 
     class Handler(CachedResponses):
-        """The answers of this server."""
+        """Send the responses of this server."""
 
     Handler.encoding, Handler.asked = encoding, questions
     with HttpServer(Handler) as server:
@@ -96,7 +96,7 @@ type Kubectl = Callable[..., str]
 
 @pytest.fixture
 def kubectl(cloud_programs: dict[str, Path], tmp_path: Path) -> Kubectl:
-    """Runs kubectl without anybody's configuration; what it prints, if it is content."""
+    """Run kubectl without a user's configuration; return its output if it succeeds."""
 
     def run(*args: str) -> str:
         command = [str(cloud_programs["kubectl"]), "--namespace=fixtures", *args]
@@ -116,7 +116,7 @@ def test_a_typed_client_reads_protobuf(kubectl: Kubectl) -> None:
     typed = "application/vnd.kubernetes.protobuf,application/json"
     assert asked == [("list", typed), ("watch", typed)]
     assert [line.split()[-1] for line in listed.splitlines()] == ["MESSAGE", "listed"]
-    # This command prints a bookmark too, as the Event that it is: one of which nothing is known.
+    # This command also prints a bookmark, as an Event without data.
     assert [line.split()[-1] for line in watched.splitlines()] == ["MESSAGE", "watched", "/", "modified"]
 
 
@@ -128,9 +128,9 @@ def test_an_untyped_client_reads_json(kubectl: Kubectl) -> None:
     recorded = json.loads(single("events.single", Encoding.JSON)[2])
     recorded["message"] = recorded["metadata"]["name"] = "listed"
     recorded["metadata"]["resourceVersion"] = "7"
-    del recorded["metadata"]["managedFields"]  # kubectl hides them
+    del recorded["metadata"]["managedFields"]  # kubectl hides managedFields
     assert listed["items"] == [recorded]
-    # The watch begins with the list; a bookmark is an Event without a name, and the error a Status.
+    # The watch starts with the list; a bookmark is an Event without a name, and the error is a Status.
     assert watched.split() == [
         "event/listed",
         "event/watched",
@@ -141,9 +141,11 @@ def test_an_untyped_client_reads_json(kubectl: Kubectl) -> None:
 
 
 @pytest.mark.parametrize("name", ["services.single", "endpointslices.single", "configmaps.single"])
-def test_a_server_reads_what_was_written_to(name: str, real_cloud: RealCloud, namespace: str) -> None:
+def test_a_server_accepts_objects_written_by_the_codec(
+    name: str, real_cloud: RealCloud, namespace: str
+) -> None:
     def bare() -> Json:
-        """The recorded object as a client would create it."""
+        """Return the recorded object as a client would create it."""
         obj: Json = json.loads(single(name, Encoding.JSON)[2])
         obj["metadata"] = {"name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
         for given in ("clusterIP", "clusterIPs", "healthCheckNodePort"):

@@ -10,7 +10,7 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 
-def test_a_body_comes_back(encoding: Encoding) -> None:
+def test_a_body_is_encoded_again_to_the_same_bytes(encoding: Encoding) -> None:
     codec = codec_for(encoding)
     empty = b"" if encoding is Encoding.PROTOBUF else b'{"apiVersion":"v1","kind":"Node"}'
     obj = decode_object(encoding, "v1", "Node", empty)
@@ -19,7 +19,7 @@ def test_a_body_comes_back(encoding: Encoding) -> None:
     read = Encoded.read(codec, made.body())
     assert read == made
     assert (read.kind, read.decode().name) == ("Node", "n1")
-    # Who decodes it may write to what it gets: the object stays.
+    # Writing to the decoded object does not change the encoded one.
     read.decode().fields.child("metadata").set("name", "other")
     assert read.decode().name == "n1"
 

@@ -1,4 +1,4 @@
-"""The contract of the Fields interface in both encodings, and that both show the same of the same object."""
+"""The contract of the Fields interface in both encodings, which give equal values for equal objects."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.kube.support.recorded import SINGLES, obj, single
 
 SLICE = "endpointslices.single"
 NO_POINTERS = {"publishNotReadyAddresses"}
-"""Fields without a pointer in the Go type: protobuf has false where JSON has nothing."""
+"""Fields without a pointer in the Go type: protobuf has false where JSON has no value."""
 TARGET_PORT = "targetPort"
-"""A message in protobuf; JSON has the number or the text itself."""
+"""A message in protobuf; a number or string in JSON."""
 
 
 def view(fields: Fields, message: MessageType) -> dict[str, object]:
-    """All known fields of a message, in the order of the interface."""
+    """Return all known fields of a message, in the order of the interface."""
     return {name: _read(fields, name, kind, message) for name, kind in message.kinds.items()}
 
 
@@ -46,13 +46,13 @@ def _read(fields: Fields, name: str, kind: FieldKind, message: MessageType) -> o
             return fields.has(name)
 
 
-def again(obj: ApiObject) -> Fields:
-    """Write an object and read it again."""
+def encoded_and_decoded(obj: ApiObject) -> Fields:
+    """Encode an object and decode it again."""
     return decode_object(obj.encoding, obj.api_version, obj.kind, obj.encode()).fields
 
 
 @pytest.mark.parametrize("name", SINGLES)
-def test_both_encodings_show_the_same(name: str) -> None:
+def test_both_encodings_have_equal_fields(name: str) -> None:
     api_version, kind, _ = single(name, Encoding.JSON)
     message = message_type_of(api_version, kind)
     in_json = view(obj(name, Encoding.JSON).fields, message)
@@ -61,7 +61,7 @@ def test_both_encodings_show_the_same(name: str) -> None:
         assert in_json["metadata"] != (False, {})
 
 
-def test_reading(encoding: Encoding) -> None:
+def test_fields_of_each_type_are_read(encoding: Encoding) -> None:
     fields = obj(SLICE, encoding).fields
     assert fields.text("addressType") == "IPv4"
     first, second, third = fields.children("endpoints")
@@ -89,37 +89,37 @@ def test_a_field_of_another_type_reads_as_absent(encoding: Encoding) -> None:
     assert (fields.children("metadata"), fields.child("addressType").text("name")) == ([], "")
 
 
-def test_writing_scalars(encoding: Encoding) -> None:
+def test_scalar_fields_are_written(encoding: Encoding) -> None:
     service = obj("services.single", encoding)
     spec = service.fields.child("spec")
     spec.set("clusterIP", "192.0.2.1")
     spec.children("ports")[0].set("nodePort", 30000)
     spec.set_texts("clusterIPs", ["192.0.2.1", "2001:db8::1"])
-    written = again(service).child("spec")
+    written = encoded_and_decoded(service).child("spec")
     assert written.text("clusterIP") == "192.0.2.1"
     assert written.texts("clusterIPs") == ["192.0.2.1", "2001:db8::1"]
     assert written.children("ports")[0].number("nodePort") == 30000
     assert written.children("ports")[1].text("name") == "dns"
 
 
-def test_writing_to_an_absent_child_makes_it(encoding: Encoding) -> None:
+def test_writing_to_an_absent_child_creates_it(encoding: Encoding) -> None:
     slice_object = obj(SLICE, encoding)
     third = slice_object.fields.children("endpoints")[2]
     first_handle, second_handle = third.child("conditions"), third.child("conditions")
     first_handle.set("ready", False)
     second_handle.set("serving", True)
-    conditions = again(slice_object).children("endpoints")[2].child("conditions")
+    conditions = encoded_and_decoded(slice_object).children("endpoints")[2].child("conditions")
     assert (conditions.flag("ready"), conditions.flag("serving")) == (False, True)
 
 
-def test_writing_deep_into_nothing(encoding: Encoding) -> None:
+def test_writing_to_a_nested_absent_child_creates_its_parents(encoding: Encoding) -> None:
     raw = b"{}" if encoding is Encoding.JSON else b""
     pod = decode_object(encoding, "v1", "Pod", raw)
     pod.fields.child("metadata").set_mapping("labels", {"b": "1", "a": "2"})
     container = pod.fields.child("spec").add("containers")
     container.add("env").set("name", "A")
     container.add("env").set("name", "B")
-    written = again(pod)
+    written = encoded_and_decoded(pod)
     assert list(written.child("metadata").mapping("labels").items()) == [("b", "1"), ("a", "2")]
     assert [env.text("name") for env in written.child("spec").children("containers")[0].children("env")] == [
         "A",
@@ -127,7 +127,7 @@ def test_writing_deep_into_nothing(encoding: Encoding) -> None:
     ]
 
 
-def test_reading_an_absent_child_makes_nothing(encoding: Encoding) -> None:
+def test_reading_an_absent_child_creates_nothing(encoding: Encoding) -> None:
     slice_object = obj(SLICE, encoding)
     before = slice_object.encode()
     slice_object.fields.children("endpoints")[2].child("conditions").flag("ready")
@@ -135,11 +135,11 @@ def test_reading_an_absent_child_makes_nothing(encoding: Encoding) -> None:
 
 
 @given(values=st.dictionaries(st.text(), st.text(), max_size=5), encoding=st.sampled_from(Encoding))
-def test_a_mapping_keeps_its_order(values: dict[str, str], encoding: Encoding) -> None:
+def test_a_mapping_preserves_its_order(values: dict[str, str], encoding: Encoding) -> None:
     config = obj("configmaps.single", encoding)
     config.fields.set_mapping("data", values)
-    assert list(again(config).mapping("data").items()) == list(values.items())
-    assert again(config).has("data") == bool(values)
+    assert list(encoded_and_decoded(config).mapping("data").items()) == list(values.items())
+    assert encoded_and_decoded(config).has("data") == bool(values)
 
 
 def test_a_mapping_is_a_copy(encoding: Encoding) -> None:
@@ -149,13 +149,15 @@ def test_a_mapping_is_a_copy(encoding: Encoding) -> None:
 
 
 @pytest.mark.parametrize("addresses", [set(), {"10.0.0.1"}, {"10.0.0.2"}, {"10.0.0.1", "10.0.0.3"}])
-def test_keep(addresses: set[str], encoding: Encoding) -> None:
+def test_keep_retains_the_selected_list_elements(addresses: set[str], encoding: Encoding) -> None:
     slice_object = obj(SLICE, encoding)
     removed = slice_object.fields.keep(
         "endpoints", lambda endpoint: endpoint.texts("addresses")[0] in addresses
     )
     assert removed == 3 - len(addresses)
-    assert {e.texts("addresses")[0] for e in again(slice_object).children("endpoints")} == addresses
+    assert {
+        e.texts("addresses")[0] for e in encoded_and_decoded(slice_object).children("endpoints")
+    } == addresses
 
 
 def test_a_child_seen_before_keep_can_still_be_written(encoding: Encoding) -> None:
@@ -163,15 +165,18 @@ def test_a_child_seen_before_keep_can_still_be_written(encoding: Encoding) -> No
     third = slice_object.fields.children("endpoints")[2]
     slice_object.fields.keep("endpoints", lambda endpoint: endpoint.text("nodeName") != "n1")
     third.set("nodeName", "n9")
-    assert [e.text("nodeName") for e in again(slice_object).children("endpoints")] == ["n2", "n9"]
+    assert [e.text("nodeName") for e in encoded_and_decoded(slice_object).children("endpoints")] == [
+        "n2",
+        "n9",
+    ]
 
 
-def test_clear_and_add(encoding: Encoding) -> None:
+def test_fields_are_cleared_and_elements_added(encoding: Encoding) -> None:
     slice_object = obj(SLICE, encoding)
     slice_object.fields.clear("endpoints")
     slice_object.fields.add("endpoints").set_texts("addresses", ["192.0.2.9"])
     slice_object.fields.child("metadata").clear("labels")
-    written = again(slice_object)
+    written = encoded_and_decoded(slice_object)
     assert [endpoint.texts("addresses") for endpoint in written.children("endpoints")] == [["192.0.2.9"]]
     assert not written.child("metadata").has("labels")
     assert written.text("addressType") == "IPv4"

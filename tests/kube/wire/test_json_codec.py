@@ -1,4 +1,4 @@
-"""The JSON encoding: what lists leave out, long lists in parts, and objects that are nested deep."""
+"""The JSON encoding: omitted fields of list items, long lists in parts, and deeply nested objects."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ CODEC = JsonCodec()
 
 
 @pytest.mark.parametrize("packing", [1, 10_000])
-def test_items_of_custom_resources_keep_their_kind(packing: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kube-apiserver sorts their fields, in lists and in events."""
+def test_items_of_custom_resources_retain_their_kind(packing: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kube-apiserver sorts their fields, in lists and in events."""
     monkeypatch.setattr("kube.packed_text.WORTH_PACKING", packing)
     item = b'{"apiVersion":"x/v2","kind":"Other","metadata":{"name":"a"}}'
     body = b'{"apiVersion":"x/v1","items":[%b],"kind":"OtherList","metadata":{}}' % item
@@ -36,7 +36,7 @@ def test_items_of_custom_resources_keep_their_kind(packing: int, monkeypatch: py
 @pytest.mark.parametrize(
     "inside", [b'"a":"\\u003c\xc3\xa9"', b'"a":1E3,"b":1e999', b'"a":1,"a":2', b'"a": [1, 2]']
 )
-def test_objects_keep_the_servers_text(inside: bytes) -> None:
+def test_objects_retain_the_servers_text(inside: bytes) -> None:
     head = b'{"kind":"Service","apiVersion":"v1",'
     text = b'{"kind":"ServiceList","apiVersion":"v1","items":[{%b},{%b}]}' % (inside, inside)
     assert CODEC.decode_list(text).items == [head + inside + b"}"] * 2
@@ -55,20 +55,20 @@ def test_a_list_whose_items_are_null_is_empty() -> None:
 
 
 @pytest.mark.parametrize("items", [b'{"a":1}', b'"x"', b"[1]", b"[null]", b"7"])
-def test_items_that_are_no_objects(items: bytes) -> None:
+def test_list_items_that_are_no_objects_are_refused(items: bytes) -> None:
     with pytest.raises(ValueError, match=r"Expected `(object|array)"):
         CODEC.decode_list(b'{"kind":"ServiceList","apiVersion":"v1","items":%b}' % items)
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_our_frames_hold_the_servers_objects(name: str) -> None:
+def test_encoded_frames_contain_the_servers_objects(name: str) -> None:
     stream = body(name, Encoding.JSON)
     ours = [CODEC.encode_event(*frame[:4]) for frame in CODEC.frames().feed(stream)]
     assert [json.loads(frame) for frame in ours] == [json.loads(line) for line in stream.splitlines()]
     assert [frame.count(b"\n") for frame in ours] == [1] * len(ours)
 
 
-def test_an_indented_body_becomes_a_line() -> None:
+def test_an_indented_body_is_encoded_on_one_line() -> None:
     api_version, kind, raw = single("services.single", Encoding.JSON)
     indented = json.dumps(json.loads(raw), indent=4).replace("\n", "\r\n").encode()
     assert CODEC.decode_single(indented)[:2] == (api_version, kind)
@@ -116,7 +116,7 @@ def decoded(text: bytes) -> ListPage[bytes] | type[ValueError]:
         return ValueError
 
 
-def test_a_list_has_the_peeks_of_items_whose_metadata_is_of_the_apis_types() -> None:
+def test_a_list_in_parts_has_the_metadata_of_its_items() -> None:
     labels = {"a": "b", "z": "\u4e16"}
     every: list[dict[str, object]] = [
         {"metadata": {"name": "a", "namespace": "n", "resourceVersion": "7", "labels": labels, "uid": "u"}},
@@ -138,7 +138,7 @@ def test_a_list_has_the_peeks_of_items_whose_metadata_is_of_the_apis_types() -> 
     st.sampled_from((1, 40, 200)),
     st.data(),
 )
-def test_a_list_in_parts_is_the_list_at_once(
+def test_a_list_parsed_in_parts_equals_the_list_parsed_at_once(
     items: list[dict[str, object]],
     sort: bool,
     ascii_only: bool,
@@ -165,7 +165,7 @@ def test_a_list_in_parts_is_the_list_at_once(
         assert peek in (None, peeked(raw))
     assert in_parts(text, part) == at_once
     assert in_parts(text, 10**6) == at_once
-    # Whatever is torn, changed or written twice is read alike or refused; what is no JSON is refused.
+    # Truncated, changed or repeated parts are parsed equally or refused; invalid JSON is refused.
     begin, end = sorted(data.draw(st.lists(st.integers(0, len(text)), min_size=2, max_size=2)))
     to = data.draw(st.integers(0, len(text)))
     sign = data.draw(st.sampled_from([b"[", b"]", b"{", b"}", b",", b'"', b"\\", b"\xff", b" "]))
@@ -205,7 +205,7 @@ HEAD = b'{"kind":"ThingList","apiVersion":"v1",'
     ],
 )
 @pytest.mark.parametrize("part", [1, 30, 10**6])
-def test_shapes_that_are_read_as_at_once(text: bytes, part: int) -> None:
+def test_unusual_forms_of_a_list_are_parsed_equally_in_parts(text: bytes, part: int) -> None:
     assert in_parts(text, part) == decoded(text)
 
 
@@ -221,15 +221,15 @@ def test_shapes_that_are_read_as_at_once(text: bytes, part: int) -> None:
         HEAD + b'"items":[{"a":"%b"}]}' % (b"x" * json_codec.MAX_PART),
     ],
 )
-def test_shapes_of_which_a_long_list_is_refused(text: bytes) -> None:
-    """A kube-apiserver writes no such list."""
+def test_unusual_forms_of_a_long_list_are_refused(text: bytes) -> None:
+    """kube-apiserver writes no such list."""
     assert in_parts(text, 1) is ValueError
 
 
 @pytest.mark.parametrize("levels", [255, 1030, 1400])
 @pytest.mark.parametrize("long_list", [0, json_codec.LONG_LIST])
-def test_a_deep_object_spoils_neither_its_list_nor_its_watch(levels: int, long_list: int) -> None:
-    """A single custom resource, nested 254 deep, made lists of its kind fail with 503."""
+def test_a_deeply_nested_object_affects_neither_its_list_nor_its_watch(levels: int, long_list: int) -> None:
+    """A single custom resource with 254 nested levels once made lists of its kind fail with 503."""
     deep = b'{"metadata":{"name":"deep","resourceVersion":"7"},"spec":%b}' % (
         b'{"a":' * levels + b"1" + b"}" * levels
     )
@@ -276,7 +276,7 @@ def test_a_long_list_is_split_in_parts(sort: bool) -> None:
     assert max(len(call.args[1]) for call in read.call_args_list) < 2000
 
 
-def test_objects_in_an_item_are_no_items() -> None:
+def test_nested_objects_are_not_treated_as_items() -> None:
     inner = b",".join([b'{"metadata":{}}'] * 2000)
     item = b'{"metadata":{"name":"x"},"spec":[%b]}' % inner
     text = HEAD + b'"items":[%b]}' % b",".join([item] * 20)
@@ -296,8 +296,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
-def test_no_bomb_is_split_at_once(text: bytes) -> None:
-    """240 MiB of each are 240 KB packed, and 80 million items."""
+def test_a_list_of_millions_of_tiny_items_is_not_split_at_once(text: bytes) -> None:
+    """240 MiB of each are 240 KB compressed, and 80 million items."""
     with (
         patch.multiple(json_codec, LONG_LIST=1000, PART=300, MAX_PART=2000, MAX_ITEMS=500),
         patch.object(json_codec, "read_json", wraps=read_json) as read,
@@ -313,7 +313,7 @@ def test_a_text_that_is_no_utf_8_is_refused() -> None:
 
 
 @pytest.mark.parametrize("long_list", [0, 1 << 30])
-def test_items_for_a_store_are_packed_as_they_are_read(
+def test_items_for_a_store_are_compressed_as_they_are_parsed(
     long_list: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_codec, "LONG_LIST", long_list)

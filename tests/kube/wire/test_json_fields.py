@@ -1,4 +1,5 @@
-"""Peculiarities of JSON: any value may be anything, the order of keys stays, and managedFields may stay text."""
+"""Peculiarities of JSON: any value may have any type, the order of keys is preserved, and managedFields may stay
+text."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ GARBAGE: list[object] = [None, "", "text", 0, 7, 1.5, True, [], [1, None, {}], {
 
 CODEC = codec_for(Encoding.JSON)
 FIELDS = 6_000
-"""Fields of an object's managedFields, which have more than LONG_OBJECT bytes then."""
+"""Fields that make an object's managedFields longer than LONG_OBJECT bytes."""
 
 
 def fields(**values: object) -> JsonFields:
@@ -45,7 +46,7 @@ def test_a_wrong_type_reads_as_absent(value: object) -> None:
     assert garbage.child("x").text("a") == ""
 
 
-def test_garbage_among_good_values_is_left_out_and_left_alone() -> None:
+def test_malformed_values_are_skipped_when_read_and_preserved() -> None:
     mixed = fields(texts=["a", 1, None, "b"], map={"a": "b", "n": 1, "none": None}, list=[{"a": "b"}, 7, {}])
     assert mixed.texts("texts") == ["a", "b"]
     assert mixed.mapping("map") == {"a": "b"}
@@ -54,7 +55,7 @@ def test_garbage_among_good_values_is_left_out_and_left_alone() -> None:
 
 
 @pytest.mark.parametrize("value", [*GARBAGE, "absent"])
-def test_writing_replaces_garbage(value: object) -> None:
+def test_writing_replaces_a_malformed_value(value: object) -> None:
     garbage = JsonFields({} if value == "absent" else {"x": value}, Edits())
     garbage.child("x").set("name", "n")
     assert garbage.child("x").text("name") == "n"
@@ -63,7 +64,7 @@ def test_writing_replaces_garbage(value: object) -> None:
     assert json.loads(garbage.encode()) == {"x": ["a", {"b": "c"}]}
 
 
-def test_numbers_keep_their_value() -> None:
+def test_numbers_retain_their_value() -> None:
     text = b'{"a":18446744073709551615,"b":-9223372036854775808,"c":2.5,"d":1e+21,"e":100000000000000000000}'
     assert json.loads(write_json(parse_object(text))) == json.loads(text)
 
@@ -82,11 +83,11 @@ def nested(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("levels", [254, 255, 1024, 1025, 1400])
-def test_json_is_read_and_written_to_the_depth_of_kube_apiserver(levels: int) -> None:
+def test_json_is_read_and_written_to_kube_apiservers_nesting_depth(levels: int) -> None:
     assert write_json(parse_object(nested(levels))) == nested(levels)
 
 
-def test_json_nested_without_end_is_a_value_error() -> None:
+def test_json_nested_beyond_the_limit_is_a_value_error() -> None:
     value: object = 1
     for _ in range(100_000):
         value = [value]
@@ -149,7 +150,7 @@ def in_copies(raw: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("round_trip", [in_events, in_lists, in_copies])
-def test_the_text_of_an_object_stays(round_trip: Callable[[bytes], bytes]) -> None:
+def test_the_text_of_an_unchanged_object_is_retained(round_trip: Callable[[bytes], bytes]) -> None:
     raw = an_object(managed(), spec={"ü": ["managedFields", 1, None]})
     assert len(raw) > LONG_OBJECT
     assert is_text(parse_object_lazily(raw))
@@ -189,7 +190,7 @@ def test_an_event_takes_little_more_memory_than_its_bytes() -> None:
     ],
 )
 def test_json_in_an_unusual_form_is_read_lazily_with_the_same_result(raw: bytes) -> None:
-    """An object that the reader must take as it is, or that is no JSON."""
+    """The reader cannot skip managedFields in it, or it is no JSON."""
     try:
         expected = parse_object(raw)
     except ValueError:
@@ -199,7 +200,7 @@ def test_json_in_an_unusual_form_is_read_lazily_with_the_same_result(raw: bytes)
         assert parse_object(write_json(parse_object_lazily(raw))) == expected
 
 
-def test_an_object_too_deep_for_the_quick_writer_keeps_its_fields() -> None:
+def test_an_object_too_deep_for_the_fast_encoder_retains_its_fields() -> None:
     raw = an_object(managed(), spec=parse_object(nested(300)))
     assert is_text(parse_object_lazily(raw))
     assert json.loads(write_json(parse_object_lazily(raw))) == json.loads(raw)

@@ -1,4 +1,4 @@
-"""A JSON watch: streams that are not one event a line, torn ones, and what is no event."""
+"""A JSON watch: streams without one event per line, truncated streams, and malformed events."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FORMS: dict[str, Callable[[list[bytes]], bytes]] = {
         line + (b"\n" if number % 2 else b"") for number, line in enumerate(lines)
     ),
 }
-"""Ways in which the same events may be written."""
+"""Forms in which the same events may be written."""
 
 
 def stream_lines() -> list[bytes]:
-    """Real events, and some with braces and quotes inside strings."""
+    """Return real events, and some with braces and quotes inside strings."""
     tricky = ['}{"]', "\\", '\\"', "\\\\", "\u2028\n", "{" * 9, '"}\n{"type":"ADDED"']
     texts = [
         json.dumps({"type": "ADDED", "object": {"kind": "C", "apiVersion": "v1", "data": {text: text}}})
@@ -49,7 +49,7 @@ def events(*chunks: bytes) -> list[WatchFrame]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_any_form_of_a_stream(form: str) -> None:
+def test_any_form_of_a_stream_gives_the_same_events(form: str) -> None:
     lines = stream_lines()
     stream = FORMS[form](lines)
     expected = [json.loads(line) for line in lines]
@@ -90,7 +90,7 @@ def test_a_malformed_event_is_a_value_error(stream: bytes, message: str) -> None
 
 
 @pytest.mark.parametrize("between", [b"\n", b""], ids=["lines", "nothing between"])
-def test_time_grows_with_the_bytes_and_not_with_their_square(between: bytes) -> None:
+def test_parsing_time_grows_linearly_with_the_bytes(between: bytes) -> None:
     def seconds(*chunks: bytes) -> float:
         return own_seconds(lambda: events(*chunks))
 

@@ -26,7 +26,7 @@ J, P = "application/json", "application/vnd.kubernetes.protobuf"
 @pytest.mark.parametrize(
     ("accept", "representations"),
     [
-        # what clients send
+        # Accept headers of real clients
         (None, (JSON,)),
         ("", (JSON,)),
         (f"{P},{J}", (PROTOBUF, JSON)),  # kubelet
@@ -50,7 +50,7 @@ J, P = "application/json", "application/vnd.kubernetes.protobuf"
         (f"{J};q=abc,{P};q=0.3", (PROTOBUF, JSON)),
         (f"{J};q=2,{P};q=1.5", (JSON, PROTOBUF)),
         (f"{J};q=-1,{P};q=0", (PROTOBUF, JSON)),
-        (f"{J};q= 1,{P};q=0.5", (PROTOBUF, JSON)),  # " 1" is no number to Go
+        (f"{J};q= 1,{P};q=0.5", (PROTOBUF, JSON)),  # " 1" is not a number for Go
         (f"{J};q=\u0661,{P};q=0.5", (PROTOBUF, JSON)),
         (f"{P};q=0.3,{J};q=inf", (JSON, PROTOBUF)),
         (f"{J};Q=0.1,{P}", (JSON, PROTOBUF)),
@@ -77,7 +77,9 @@ J, P = "application/json", "application/vnd.kubernetes.protobuf"
         (f"*,{P}", (PROTOBUF, JSON)),
     ],
 )
-def test_acceptable(accept: str | None, representations: tuple[Representation, ...]) -> None:
+def test_accepted_media_types_are_ordered_like_by_kube_apiserver(
+    accept: str | None, representations: tuple[Representation, ...]
+) -> None:
     assert acceptable(accept) == representations
 
 
@@ -90,11 +92,11 @@ def test_acceptable(accept: str | None, representations: tuple[Representation, .
         *[f"{P};as=Table;{META}", f"{J};as=Table;g=meta.k8s.io;v=v2", f"{J};stream=foo"],
     ],
 )
-def test_nothing_is_acceptable(accept: str) -> None:
+def test_an_unsupported_accept_header_is_406(accept: str) -> None:
     assert acceptable(accept) == ()
 
 
-def test_yaml_is_left_to_the_cloud() -> None:
+def test_yaml_is_only_supported_by_the_cloud() -> None:
     assert acceptable("application/yaml") == ()
     assert acceptable(f"application/yaml,{P}") == (PROTOBUF,)
 
@@ -109,8 +111,8 @@ def test_many_clauses_are_sorted_too() -> None:
     [(",".join([J] * MAX_CLAUSES), ","), (f"{J};a={'b' * (MAX_ACCEPT - len(J) - 3)}", "b")],
     ids=["clauses", "characters"],
 )
-def test_a_header_that_no_client_sends_is_refused(accept: str, longer: str) -> None:
-    """Sixty thousand characters of commas took a quarter of a second, at each request."""
+def test_an_accept_header_beyond_the_bound_is_refused(accept: str, longer: str) -> None:
+    """Sixty thousand commas once took a quarter of a second for each request."""
     assert acceptable(accept) == (JSON,)
     with pytest.raises(StatusError, match="Accept") as error:
         acceptable(accept + longer)

@@ -1,4 +1,4 @@
-"""The protobuf encoding, byte for byte as kube-apiserver writes it, checked by an independent walker."""
+"""The protobuf encoding, byte for byte like kube-apiserver's, checked by an independent walker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENVELOPE = bytes.fromhex("6b387300 0a0d 0a027631 1207 53657276696365 1203 0a0178
 
 
 @pytest.mark.parametrize("name", [name for name in LISTS if name != "services.page"])
-def test_our_list_is_the_servers(name: str) -> None:
+def test_an_encoded_list_equals_the_servers(name: str) -> None:
     original = body(name, Encoding.PROTOBUF)
     page = CODEC.decode_list(original)
     assert (
@@ -32,13 +32,13 @@ def test_our_list_is_the_servers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_our_frames_are_the_servers(name: str) -> None:
+def test_encoded_frames_equal_the_servers(name: str) -> None:
     stream = body(name, Encoding.PROTOBUF)
     frames = CODEC.frames().feed(stream)
     assert b"".join(CODEC.encode_event(*frame[:4]) for frame in frames) == stream
 
 
-def test_a_frame_read_by_the_walker() -> None:
+def test_a_frame_is_decoded_by_the_independent_walker() -> None:
     frame = CODEC.encode_event("MODIFIED", "v1", "Service", b"\x0a\x01x")
     assert struct.unpack(">I", frame[:4])[0] == len(frame) - 4
     assert find(frame[4:], 1) == [b"MODIFIED"]
@@ -46,12 +46,12 @@ def test_a_frame_read_by_the_walker() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_delimited(content: bytes) -> None:
+def test_frames_are_split_by_their_lengths(content: bytes) -> None:
     assert [field.content for field in walk(delimited(b"\x12", content))] == [content]
 
 
 @pytest.mark.parametrize("size", [0, 100, 127, 128, 200, 16383, 16384, 2**21])
-def test_lengths_of_an_event(size: int) -> None:
+def test_invalid_lengths_of_an_event_are_refused(size: int) -> None:
     raw = b"x" * size
     (frame,) = CODEC.frames().feed(CODEC.encode_event("ADDED", "v1", "Service", raw))
     assert frame.raw == raw
@@ -72,7 +72,7 @@ def test_an_envelope_may_lack_its_kind() -> None:
     assert open_envelope(MAGIC + b"\x12\x01x") == ("", "", b"x")
 
 
-def test_a_kind_that_is_not_utf8() -> None:
+def test_a_kind_that_is_not_utf8_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="not UTF-8"):
         open_envelope(ENVELOPE.replace(b"Service", b"Servic\xff"))
 
@@ -94,19 +94,19 @@ def test_a_malformed_protobuf_event_is_a_value_error(what: str) -> None:
         CODEC.frames().feed(struct.pack(">I", len(event)) + event)
 
 
-def test_a_length_over_the_limit_is_refused_before_the_bytes_come() -> None:
+def test_a_length_over_the_limit_is_refused_before_its_bytes_arrive() -> None:
     with pytest.raises(ValueError, match="an event of 16777217 bytes is over the limit"):
         CODEC.frames().feed(struct.pack(">I", 16 * 1024 * 1024 + 1))
 
 
-def test_metadata_in_pieces_is_one_metadata() -> None:
+def test_repeated_metadata_fields_are_merged() -> None:
     raw = delimited(b"\x0a", b"\x0a\x01n") + b"\x12\x00" + delimited(b"\x0a", b"\x1a\x01s")
     assert CODEC.peek(raw) == ("s", "n", 0, {})
     assert find(CODEC.metadata_only(raw), 1) == [b"\x0a\x01n\x1a\x01s"]
     assert CODEC.peek(CODEC.metadata_only(raw)) == ("s", "n", 0, {})
 
 
-def test_odd_details_of_an_upstream_are_left_out() -> None:
+def test_malformed_details_of_an_upstreams_status_are_left_out() -> None:
     odd = StatusError(
         500,
         "Odd",
@@ -124,7 +124,7 @@ PAGE = bytes(CODEC.encode_list("v1", "Service", ListMeta(7), ITEMS))
 
 
 @pytest.mark.parametrize("body", [PAGE, bytes(CODEC.encode_list("v1", "Service", ListMeta(7), []))])
-def test_a_long_list_is_the_list_at_once(body: bytes) -> None:
+def test_a_long_list_is_parsed_equally_in_parts(body: bytes) -> None:
     at_once = CODEC.decode_list(body)
     with patch.object(protobuf_codec, "LONG_LIST", 40):
         assert CODEC.decode_list(body) == at_once

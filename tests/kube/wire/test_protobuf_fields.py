@@ -1,4 +1,4 @@
-"""Properties of protobuf: unknown fields stay byte for byte, and the schema defines the writable fields."""
+"""Properties of protobuf: unknown fields are preserved byte for byte, and the schema defines the writable fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN = bytes.fromhex("fa3e04 6b657074  c03e 9601  cd3e 01020304")
 
 
 def tree(message: str) -> Tree:
-    """The fields that the runtime may reorder: in known messages, and in entries of maps."""
+    """Return the fields that the runtime may reorder: in known messages, and in map entries."""
     return {
         field.number: {} if field.cardinality is FieldCardinality.MAP else tree(field.kind)
         for field in TABLE.message(message).fields.values()
@@ -32,7 +32,7 @@ def tree(message: str) -> Tree:
 
 
 def rewritten(original: ApiObject) -> bytes:
-    """Serialize again after a write that restores the same content."""
+    """Encode again after a write that restores the same content."""
     owner, name = original.fields.child("metadata"), "resourceVersion"
     if original.kind == "Status":
         owner, name = original.fields, "message"
@@ -87,7 +87,7 @@ def test_known_fields_with_an_unknown_wire_type_survive() -> None:
     assert b"\x05" in find(service.encode(), 2)
 
 
-def test_text_that_is_not_utf8() -> None:
+def test_a_string_that_is_not_utf8_is_preserved() -> None:
     raw = bytes.fromhex("0a0f 0a02ff61 5a09 0a02 6b65 1203 ff76fe")
     service = decode_object(Encoding.PROTOBUF, "v1", "Service", raw)
     assert service.name == "\ufffda"
@@ -95,7 +95,7 @@ def test_text_that_is_not_utf8() -> None:
     assert b"\xff\x61" in rewritten(service)
 
 
-def test_the_last_of_two_entries_with_one_key_counts() -> None:
+def test_the_last_of_two_entries_with_one_key_is_used() -> None:
     raw = bytes.fromhex("1206 0a016b 120161  1206 0a016b 120162")
     assert decode_object(Encoding.PROTOBUF, "v1", "ConfigMap", raw).fields.mapping("data") == {"k": "b"}
 
@@ -113,7 +113,7 @@ def test_the_last_of_two_entries_with_one_key_counts() -> None:
         lambda fields: fields.child("sessionAffinityConfig").set("app", "web"),
     ],
 )
-def test_writing_what_the_schema_lacks_is_a_mistake(mistake: Callable[[Fields], object]) -> None:
+def test_writing_a_field_missing_in_the_schema_is_an_error(mistake: Callable[[Fields], object]) -> None:
     service = obj("services.single", Encoding.PROTOBUF)
     before = service.encode()
     with pytest.raises(LookupError, match="cannot write"):

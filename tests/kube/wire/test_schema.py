@@ -17,16 +17,16 @@ Order!|1 metadata other.Meta?|2 items [Item|3  Base
 """
 
 
-def test_the_runtime_is_the_fast_one() -> None:
+def test_the_fast_protobuf_runtime_is_installed() -> None:
     assert api_implementation.Type() == "upb"
 
 
-def test_the_file_is_what_is_cut_out_of_the_published_messages() -> None:
+def test_the_schema_file_equals_the_extract_of_the_published_messages() -> None:
     cut_out = "".join(f"{line}\n" for line in cut(published_text()))
     assert MINIMAL_FILE.read_text() == cut_out, "scripts/schemas --minimal --write"
 
 
-def test_each_field_is_as_kubernetes_publishes_it() -> None:
+def test_each_field_equals_the_published_one() -> None:
     table = Messages(MINIMAL_FILE.read_text())
     numbers = set()
     for message in table:

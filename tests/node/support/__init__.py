@@ -1,1 +1,1 @@
-"""Helpers of the tests on a real node: the commands of a page, hub and manager, and pods that call."""
+"""Helpers for tests on a real node: commands from the docs, hub and manager, and pods that send requests."""

@@ -1,7 +1,5 @@
-"""A process in a pod's network that calls the API server repeatedly, and records the longest time without an answer.
-
-It uses the pod's address of the API server, its token and its CA, and opens a connection for each call.
-"""
+"""A process in a pod's network that calls the API server repeatedly, and records the longest time without a response.
+It uses the pod's address of the API server, its token and its CA, and opens a connection for each call."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from scripts.node_machine.machine import Machine
 from tests.node.support.callers import Caller
 
 MOST = 5.0
-"""Seconds for which no pod may be without the API server while its hub comes, is exchanged, or goes."""
+"""The maximum seconds without the API server for a pod while its hub is installed, upgraded or removed."""
 PROGRAM = """\
 import json, pathlib, ssl, sys, threading, time, urllib.request
 process = pathlib.Path(f"/proc/{sys.argv[1]}")
@@ -48,7 +46,7 @@ print(json.dumps({"longest": max(longest, gap), "why": why, "answers": answers})
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The longest time, in seconds, from one answer to the next, the last error, and how many answers there were."""
+    """The longest time, in seconds, from one response to the next, the last error, and the number of responses."""
 
     longest: float
     why: str
@@ -56,7 +54,7 @@ class Gap:
 
 
 class Asker:
-    """Asks every 0.2 s from when it is entered until it is left."""
+    """A process that sends a request every 0.2 s while the context is open."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -73,7 +71,7 @@ class Asker:
             self._process.communicate()
 
     def stop(self) -> Gap:
-        """End it, and return its record."""
+        """End the process; return its record."""
         assert self._process is not None
         said, _ = self._process.communicate()
         return Gap(**json.loads(said))
@@ -81,7 +79,8 @@ class Asker:
 
 @contextmanager
 def answered_throughout(what: str, *callers: Caller) -> Iterator[None]:
-    """Ask for each of these pods meanwhile, print the longest time without an answer, and hold it below the bound."""
+    """Send requests from each of these pods during the block, print the longest time without a response, and check its
+    bound."""
     with ExitStack() as stack:
         askers = {each.name: stack.enter_context(Asker(each)) for each in callers}
         yield

@@ -1,7 +1,5 @@
-"""Pods that call the API server and DNS repeatedly, as programs in clusters do, and the result of each call.
-
-Their logs are read from the node's disk, so that they are visible while the node is cut off.
-"""
+"""Pods that call the API server and DNS repeatedly, as programs in clusters do, and the result of each call. Their logs
+are read from the node's disk, so that they are available while the node is cut off."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from scripts.node_machine.machine import Machine
 from tests.support.objects import obj
 
 LONG = 180.0
-"""Seconds for steps that take some on idle cores."""
+"""Seconds for steps that take several seconds on idle cores."""
 LABEL = "edgehub-test"
 SETTINGS = "settings"
-"""The ConfigMap that is mounted."""
+"""The name of the mounted ConfigMap."""
 ROLES = ("view", "system:service-account-issuer-discovery")
 LOOP = """\
 said() { "$@" >/tmp/said 2>&1 && echo yes || echo "no:$(tail -n 1 /tmp/said | tr -s ' "' _)"; }
@@ -40,9 +38,8 @@ done
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A round of calls: when it began, the API server's address, the mounted setting, and the answers of API server and
-    DNS.
-    """
+    """A round of calls: its start, the API server's address, the mounted setting, and the responses of API server and
+    DNS."""
 
     began: int
     address: str
@@ -57,14 +54,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A pod of the node, by its name."""
+    """A pod on the node, by its name."""
 
     name: str
     node: Machine
     cloud: Machine
 
     def start(self) -> None:
-        """Make the pod, and wait for its first calls."""
+        """Create the pod, and wait for its first calls."""
         cloud.kubectl(self.cloud, "apply", "-f", "-", stdin=json.dumps(self._manifest()))
         self.wait_for_calls()
 
@@ -89,17 +86,17 @@ class Caller:
         )
 
     def calls(self) -> list[Call]:
-        """Return the calls in the logs of its containers, as far as they exist."""
+        """Return the calls in the existing logs of its containers."""
         read = f"cat /var/log/pods/default_{self.name}_*/caller/*.log"
         lines = self.node.try_run("sh", "-c", read).stdout.splitlines()
-        # The container runtime puts the time, the stream and a mark for complete lines before each.
+        # The container runtime prefixes each line with the time, the stream and a marker of complete lines.
         columns = [line.split()[3:8] for line in lines]
         return sorted(
             (Call(int(each[0]), *each[1:]) for each in columns if len(each) == 5), key=lambda call: call.began
         )
 
     def wait_for_calls(self, setting: str = "", timeout: float = LONG) -> None:
-        """Wait for calls that begin from now on and are answered; with this setting mounted, if given."""
+        """Wait for answered calls that start from now on; with this setting mounted, if given."""
         now = int(time.time())
 
         def is_served() -> bool:
@@ -115,31 +112,31 @@ class Caller:
             raise AssertionError(f"{error}\n{last}") from error
 
     def pid(self) -> str:
-        """The process of its container."""
+        """Return the process ID of its container."""
         return self.node.run("pgrep", "-f", f"done.* {self.name}$").split()[0]
 
     def kill(self) -> None:
-        """End its container's process, as a crash does."""
+        """Kill its container's process, like a crash."""
         self.node.run("kill", "-KILL", self.pid())
 
     def kill_sandbox(self) -> None:
-        """End the process that holds its network."""
+        """Kill the process that owns its network namespace."""
         self.node.run("sh", "-euc", KILL_SANDBOX, "sh", self.pid())
 
     def restarts(self) -> int:
-        """The number of starts of its container on the node, by its logs."""
+        """Return how often its container was started on the node, by its logs."""
         listed = self.node.run("sh", "-c", f"ls /var/log/pods/default_{self.name}_*/caller/")
         return max(int(name.partition(".")[0]) for name in listed.split())
 
 
 def image(node: Machine, name: str) -> str:
-    """Return the full name of an image of the node."""
+    """Return the full name of an image on the node."""
     listed = node.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
     return next(each for each in listed if f"/{name}:" in each)
 
 
 def prepare(clouds: Machine, setting: str) -> None:
-    """Create the objects that callers read, and their permission."""
+    """Create the objects that callers read, and their permissions."""
     for role in ROLES:
         rights = obj(
             "ClusterRoleBinding",

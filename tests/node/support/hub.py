@@ -1,4 +1,4 @@
-"""The hub of a real node and its manager, as their pages install them."""
+"""The hub of a real node and its manager, installed by the commands in the docs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = ROOT / "docs" / "install.md"
 
 
 def blocks(section: str) -> list[str]:
-    """The blocks of commands below a heading, up to the next one."""
+    """Return the blocks of commands below a heading, up to the next heading."""
     _, found, rest = PAGE.read_text().partition(f"\n{section}\n")
     assert found, f"{PAGE.name} has no {section!r}"
     return re.findall(r"^```sh\n(.*?)^```$", re.split(r"\n#+ ", rest)[0], re.MULTILINE | re.DOTALL)
@@ -35,11 +35,11 @@ MANAGER = "edgehub-manager.service"
 POOL = "labelled"
 """The pool whose nodes get their hubs by a label."""
 MANIFEST = "/etc/kubernetes/manifests/edgehub.yaml"
-"""The static pod."""
+"""The path of the static pod."""
 
 
 def start_manager(clouds: Machine) -> None:
-    """Start the manager, with the duty that gives labelled nodes their hubs."""
+    """Start the manager, with the controller that installs hubs on labelled nodes."""
     if clouds.try_run("systemctl", "is-active", MANAGER).returncode:
         flags = (f"--kubeconfig={cloud.ADMIN}", "--webhook-port=0", f"--hub-image={hub_image.NAME}")
         manager = ("edgehub-manager", *flags)
@@ -47,13 +47,13 @@ def start_manager(clouds: Machine) -> None:
 
 
 def prepare_cluster(clouds: Machine) -> None:
-    """Apply the manifests that the page applies once in the cluster."""
+    """Apply the manifests that the page applies once per cluster."""
     once, *_ = blocks("## A node of kubeadm")
     clouds.run("sh", "-eux", stdin=f"cd {CHECKOUT}\nexport KUBECONFIG={cloud.ADMIN}\n{once}")
 
 
 def prepare_pool(clouds: Machine, name: str) -> None:
-    """Make a pool that elects a leader, by the page of pools."""
+    """Create a pool that elects a leader, by the page about pools."""
     cloud.kubectl(clouds, "apply", "-f", f"{CHECKOUT}/controllers/manifests/nodepools.yaml")
     cloud.kubectl(clouds, "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io")
     pool = obj("NodePool", name, spec={"type": "Edge", "interConnectivity": True})
@@ -75,7 +75,7 @@ def install_program(node: Machine, folder: Path) -> None:
         packed = base64.b64encode(path.read_bytes()).decode()
         node.run("sh", "-euc", f"mkdir -p {RELEASE}; base64 -d >{RELEASE}/$1", "sh", path.name, stdin=packed)
     steps, *_ = blocks("## The program")
-    # The node comes with a program of this name, which runs from the checkout.
+    # The node has a program with this name already, which runs from the checkout.
     node.run("sh", "-eux", stdin=f"cd {RELEASE}\n{OFFLINE}\nrm -f /usr/local/bin/edgehub\n{steps}")
 
 
@@ -92,7 +92,7 @@ def uninstall(node: Machine) -> str:
 
 
 def start_pods_anew(clouds: Machine, node: str) -> None:
-    """Restart kube-proxy and coredns to read from the hub, by the page."""
+    """Restart kube-proxy and coredns so that they read from the hub, by the page."""
     _, _, command, *_ = blocks("## A node of kubeadm")
     assert "NODE" in command
     said = f"export KUBECONFIG={cloud.ADMIN}\n{command.replace('NODE', node)}"
@@ -103,13 +103,13 @@ def start_pods_anew(clouds: Machine, node: str) -> None:
 
 
 def make_autonomous(clouds: Machine, node: str) -> None:
-    """Keep the pods of a node however long it is away, by the page of the manager."""
+    """Let the pods of a silent node run for any time, by the page about the manager."""
     cloud.kubectl(clouds, "apply", "-f", f"{CHECKOUT}/controllers/manifests/autonomy.yaml")
     cloud.kubectl(clouds, "annotate", "--overwrite", "node", node, "node.openyurt.io/autonomy-duration=0")
 
 
 def pid(node: Machine) -> str:
-    """The hub's process."""
+    """Return the process ID of the hub."""
     return node.run("systemctl", "show", "edgehub", "--property=MainPID", "--value").strip()
 
 

@@ -1,4 +1,4 @@
-"""The hub's image on a node: the userland of the node, and this checkout's hub in it."""
+"""The hub's image on a node: the node's userland with this checkout's hub."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from scripts.node_machine.machine import Machine
 from scripts.node_machine.userland import CHECKOUT, ensure_userland
 
 NAME = f"localhost/edgehub:{VERSION}"
-"""The name that `scripts/image` gives it; that script needs programs which a machine may lack."""
+"""The image name that `scripts/image` uses; that script needs programs which a machine may lack."""
 USERLAND = ("bin", "sbin", "lib", "lib64", "etc", "usr/bin", "usr/sbin", "usr/lib", "usr/lib64")
 HUB = ("srv/hub", "usr/local/bin")
 PACKAGES = ("edgehub", "kube", "addons", "controllers")
-"""Packages of the checkout that the Containerfile has in the image."""
+"""Packages of the checkout that the Containerfile copies into the image."""
 ARCHIVE = "/srv/hub-image.tar"
 
 
 OTHER, BAD, MISSING = "9.1.0", "9.2.0", "9.3.0"
-"""Versions, and tags of the image: one that is well, one whose hub ends at once, and one that no registry has."""
+"""Versions, as tags of the image: a working one, one whose hub ends at once, and one that no registry has."""
 ENDS = "raise SystemExit('this version is broken')\n"
 
 
 def named(version: str) -> str:
-    """The image of a version."""
+    """Return the image of a version."""
     return f"{NAME.rpartition(':')[0]}:{version}"
 
 
 def import_image(node: Machine, version: str = VERSION) -> None:
-    """Make the image of a version, and import it on a node."""
+    """Build the image of a version, and import it on a node."""
     with tempfile.TemporaryDirectory() as folder:
         changed = _changed(Path(folder), version)
         write_archive(Path(f"/proc/{node.pid}/root{ARCHIVE}"), [_image(named(version), changed)])
@@ -41,7 +41,7 @@ def import_image(node: Machine, version: str = VERSION) -> None:
 
 
 def _changed(folder: Path, version: str) -> dict[str, Path]:
-    """The files, by their path in the checkout, in which a version differs from it."""
+    """Return the files in which a version differs from the checkout, by their path."""
     texts: dict[str, str] = {}
     if version != VERSION:
         option = (ROOT / "kube/option.py").read_text()

@@ -1,4 +1,4 @@
-"""The pods of a node: their status in the cloud, at the hub by kubectl on the node, and as they run."""
+"""The pods of a node: their status in the cloud, at the hub by kubectl on the node, and their containers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
 
 RETURN = 30.0
-"""Seconds after which cloud and node are to be of one mind again."""
+"""Seconds after which cloud and node must agree again."""
 PLAIN_PORT = "http://127.0.0.1:10261"
 KUBECTL = ("kubectl", f"--server={PLAIN_PORT}", "get", "pod", "--output=json")
 IS_CONTAINER = 'labels."io.cri-containerd.kind"==container'
@@ -18,13 +18,13 @@ IS_CONTAINER = 'labels."io.cri-containerd.kind"==container'
 
 
 def at_hub(node: Machine, pod: str) -> Json:
-    """A pod's status at the hub."""
+    """Return a pod's status at the hub."""
     status: Json = json.loads(node.run(*KUBECTL, pod))["status"]
     return status
 
 
 def address(node: Machine, pod: str) -> str:
-    """A pod's address at the hub."""
+    """Return a pod's address at the hub."""
     return str(at_hub(node, pod).get("podIP", ""))
 
 
@@ -35,12 +35,12 @@ def waits_for(node: Machine, pod: str) -> str:
 
 
 def runs(node: Machine, pod: str) -> bool:
-    """Return whether the container of a pod runs, according to the hub."""
+    """Return True if the container of a pod runs, according to the hub."""
     return any("running" in each["state"] for each in at_hub(node, pod).get("containerStatuses", []))
 
 
 def wait_until_equal(clouds: Machine, node: Machine) -> None:
-    """Wait until kubelet has the pods that the cloud has, and the containers that the cloud calls running run."""
+    """Wait until kubelet has the cloud's pods, and the containers run that the cloud reports as running."""
 
     def differ() -> str:
         pods = _of_cloud(clouds, node)

@@ -33,7 +33,7 @@ def count(event, args):
 sys.addaudithook(count)
 hub()
 """
-"""Runs `edgehub`, and kills it before that many changes of files and calls of systemctl."""
+"""A program that runs `edgehub`, and kills it before a given number of file changes and systemctl calls."""
 
 FILES = """\
 cd /
@@ -44,32 +44,32 @@ find etc/kubernetes etc/systemd var/lib/edgehub-install \\
 
 @dataclass(frozen=True, slots=True)
 class Upgrades:
-    """Upgrades of the hub of a node, by its way of installation."""
+    """Upgrades of a node's hub, for one installation method."""
 
     node: Machine
     file: str
     """The unit or the static pod."""
     former: str
-    """The flag of the version that runs."""
+    """The flag of the running version."""
     target: str
-    """The flag of another version that is well."""
+    """The flag of another working version."""
     bad: Sequence[str]
-    """The flags of versions that are not."""
+    """The flags of failing versions."""
     steps: Sequence[int] = range(1, 100)
-    """The steps before which upgrades are killed, until one comes to its end."""
+    """The steps before which upgrades are killed, until one completes."""
 
     def command(self, *flags: str) -> list[str]:
         return ["edgehub", "upgrade", "--timeout=60", *flags]
 
     def files(self) -> str:
-        """The files that an upgrade changes, with what is in them, and the units that start at boot."""
+        """Return the files that an upgrade changes, with their contents, and the units enabled at boot."""
         return self.node.run("sh", "-euc", FILES)
 
     def has_guard(self) -> bool:
         return any(not self.node.try_run("test", "-e", path).returncode for path in GUARDS)
 
     def wait_until_back(self, *found: str) -> None:
-        """Wait until the files are one of these, the guard has ended, and the hub is ready."""
+        """Wait until the files equal one of these, the guard has ended, and the hub is ready."""
         until("the guard has ended", lambda: not self.has_guard(), LONG)
         until("the files are as they were", lambda: self.files() in found, LONG)
         hub.wait_until_ready(self.node)
@@ -83,7 +83,7 @@ class Upgrades:
             assert self.files() == before, "byte for byte, the ledger too"
 
     def die_at_each_step(self) -> None:
-        """Kill an upgrade before each of `steps`, until one comes to its end."""
+        """Kill an upgrade before each of `steps`, until one completes."""
         before, outcomes = self.files(), list[str]()
         for step in self.steps:
             flags = ("upgrade", "--healthy=1", self.target)
@@ -93,7 +93,7 @@ class Upgrades:
                 break
             assert done.returncode in (-9, 137), done.stdout + done.stderr
             if self.files() == before or not self.has_trial():
-                # The guard had not been started, or had nothing to do but to go.
+                # The guard had not been started, or ended at once.
                 self.node.run("edgehub", "upgrade", "--settle")
             until("the guard has ended", lambda: not self.has_guard(), LONG)
             hub.wait_until_ready(self.node)
@@ -110,7 +110,7 @@ class Upgrades:
         ).returncode
 
     def reboot_amid(self, instance: Instance) -> None:
-        """The node reboots without a link while an upgrade watches the new hub."""
+        """Reboot the node without a link while an upgrade watches the new hub."""
         before = self.files()
         flags = self.command("--healthy=600", self.target)
         self.node.run("systemd-run", "--unit=trial", *flags)

@@ -13,7 +13,7 @@ PACKAGES = ("kube", "addons", "controllers")
 """Packages of the product."""
 
 LEFT_OUT = {"__pycache__", "build", "dist"}
-"""Folders that programs make. Folders whose name begins with a dot are left out too, but for `.ci`."""
+"""Folders created by programs. Folders whose name begins with a dot are left out too, except `.ci`."""
 
 LOCAL_FILES = {".venv.lock", ".git"}
 """Files that belong to one checkout; a worktree's `.git` is a file that names a folder of the machine."""
@@ -21,7 +21,7 @@ LOCAL_FILES = {".venv.lock", ".git"}
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Every file of the repository, caches and the like left out."""
+    """Yield every file of the repository, except caches and the like."""
     return tuple(sorted(_walk(ROOT)))
 
 
@@ -60,7 +60,7 @@ def scripts() -> tuple[Path, ...]:
 
 
 def label(path: Path) -> str:
-    """The path within the repository: how failures and parameters name a file."""
+    """Return the path within the repository, by which failures and parameters name a file."""
     return path.relative_to(ROOT).as_posix()
 
 

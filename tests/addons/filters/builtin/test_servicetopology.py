@@ -156,7 +156,7 @@ def test_a_missing_input_restricts_nothing(encoding: Encoding, case: Case) -> No
     case.check(ServiceTopology(), encoding)
 
 
-def on(*nodes: str) -> Sample:
+def slice_on(*nodes: str) -> Sample:
     """Return a slice with a ready endpoint on each of these nodes."""
     return endpoint_slice([endpoint(f"10.0.0.{node[1:]}", node) for node in nodes])
 
@@ -169,11 +169,13 @@ ORDERED = [
     row("first key", SLICE, "preferred-key", ZY, 1, 3),
     row("a key without a ready endpoint is passed over", UNREADY, "preferred-key", ZY, 4),
     row("the same in endpoints", UNREADY_IN_ENDPOINTS, "preferred-key", ZY, 4),
-    row("no key leaves a ready endpoint", on("n2"), "no-preferred", ZY),
+    row("no key leaves a ready endpoint", slice_on("n2"), "no-preferred", ZY),
     # n3 has z, but is outside the pool: keys are matched on n1 and n2 alone.
-    row("a key is won among what the pool leaves", on("n2", "n3"), "both-topologies", Z_OR_ANY | POOL, 2),
+    row(
+        "a key is won among what the pool leaves", slice_on("n2", "n3"), "both-topologies", Z_OR_ANY | POOL, 2
+    ),
     # Another slice of the Service has endpoints on z, this one has none: the other's endpoints are preferred.
-    row("a key is won in another slice", on("n2", "n4"), "preferred-key", Z_OR_ANY, ready=OF_BOTH),
+    row("a key is won in another slice", slice_on("n2", "n4"), "preferred-key", Z_OR_ANY, ready=OF_BOTH),
 ]
 
 

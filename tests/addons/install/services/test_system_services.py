@@ -77,7 +77,7 @@ def systemd_analyze() -> str:
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def unit_file(tmp_path: Path) -> Path:
     path = tmp_path / "edgehub.service"
     path.write_text(unit([sys.executable, "--node", "a b", "100%", "$HOME", ""]))
     return path
@@ -108,7 +108,7 @@ def test_systemd_accepts_the_sockets_and_the_unit_that_needs_them(
     assert "edgehub." not in done.stderr, done.stderr
 
 
-def test_systemds_security_analysis_rates_the_unit_ok(systemd_analyze: str, written: Path) -> None:
+def test_systemds_security_analysis_rates_the_unit_ok(systemd_analyze: str, unit_file: Path) -> None:
     # The exposure from `systemd-analyze security`, in tenths of 10: it rates 2.9 and below OK.
     exposure = 30
     asked = [
@@ -117,14 +117,14 @@ def test_systemds_security_analysis_rates_the_unit_ok(systemd_analyze: str, writ
         "--offline=true",
         f"--threshold={exposure}",
         "--no-pager",
-        str(written),
+        str(unit_file),
     ]
     done = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
-def test_arguments_are_escaped_for_the_unit(written: Path) -> None:
-    assert f'ExecStart={sys.executable} --node "a b" 100%% $$HOME ""\n' in written.read_text()
+def test_arguments_are_escaped_for_the_unit(unit_file: Path) -> None:
+    assert f'ExecStart={sys.executable} --node "a b" 100%% $$HOME ""\n' in unit_file.read_text()
 
 
 BREAK = "n1\nExecStartPre=/bin/sh"

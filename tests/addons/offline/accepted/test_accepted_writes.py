@@ -160,7 +160,7 @@ async def test_an_accepted_write_is_not_shown_to_another_identity(world: World) 
     assert await world.get(PATH, identity=OTHER) is None
 
 
-async def test_an_accepted_write_does_not_answer_for_another_version_of_the_api(world: World) -> None:
+async def test_an_accepted_write_is_not_returned_in_another_api_version(world: World) -> None:
     path = "/apis/autoscaling/{}/namespaces/a/horizontalpodautoscalers/x"
     former = {**config_map("old", 4), "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler"}
     world.keep(path.format("v1"), former)
@@ -169,7 +169,7 @@ async def test_an_accepted_write_does_not_answer_for_another_version_of_the_api(
     assert await world.get(path.format("v1")) is None
 
 
-async def test_a_client_without_gzip_gets_a_gzip_copy_unpacked(world: World) -> None:
+async def test_a_client_without_gzip_gets_a_gzip_copy_decompressed(world: World) -> None:
     """Responses are stored with the content coding of their first reader."""
     packed = asked("GET", PATH)._replace(accept_encoding="gzip")
     headers = {"content-type": JSON, "content-encoding": "gzip"}

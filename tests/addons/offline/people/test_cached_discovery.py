@@ -76,7 +76,7 @@ class Api(AnsweringClient):
         return RawResponse(status, CIMultiDictProxy(typed), body)
 
 
-def of(answer: Answer) -> str:
+def request_of(answer: Answer) -> str:
     assert "content-encoding" not in answer.headers
     assert isinstance(answer.body, bytes)
     return str(orjson.loads(answer.body)["of"])
@@ -90,7 +90,7 @@ class DiscoveryScene:
 
     async def ask(self, target: str, accept: str | None = KUBECTL) -> str | None:
         found = await self.discovery.answer(asked("GET", target, accept=accept))
-        return of(found) if found is not None else None
+        return request_of(found) if found is not None else None
 
     async def wait_until_cached(self, target: str) -> None:
         """Return when discovery is cached. Polls: the disk's thread works in real time, without notifications."""
@@ -107,7 +107,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[DiscoveryScene]:
 
 
 @pytest.mark.looptime
-async def test_discovery_is_cached_before_the_first_client_asks(scene: DiscoveryScene) -> None:
+async def test_discovery_is_cached_before_the_first_request(scene: DiscoveryScene) -> None:
     await scene.wait_until_cached("/apis")
     assert [await scene.ask(path) for path in DISCOVERY_PATHS] == [f'{path} "0"' for path in DISCOVERY_PATHS]
     assert await scene.ask("/version?timeout=32s", None) == '/version "0"'
@@ -118,7 +118,9 @@ async def test_discovery_is_cached_before_the_first_client_asks(scene: Discovery
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("target", "accept"), [("/apis/apps/v1", KUBECTL), ("/healthz", JSON)])
-async def test_another_path_is_not_made_up(scene: DiscoveryScene, target: str, accept: str | None) -> None:
+async def test_a_discovery_path_that_is_not_cached_is_503(
+    scene: DiscoveryScene, target: str, accept: str | None
+) -> None:
     await asyncio.sleep(1)
     assert await scene.ask(target, accept) is None
 
@@ -133,7 +135,7 @@ async def test_unaggregated_discovery_of_an_older_server_is_cached(tmp_path: Pat
         assert await made._renew()
         found = await made.answer(asked_for("/apis"))
         assert found is not None
-        assert of(found) == '/apis "0"'
+        assert request_of(found) == '/apis "0"'
         packed = await made.answer(asked("GET", "/apis", accept=Encoding.PROTOBUF))
         assert packed is not None
         assert packed.headers["Content-Type"] == Encoding.PROTOBUF
@@ -202,7 +204,7 @@ async def test_discovery_is_fetched_when_the_cloud_becomes_available(tmp_path: P
         scene.task.cancel()
 
 
-async def test_a_gateway_that_misroutes_removes_no_discovery(tmp_path: Path) -> None:
+async def test_a_404_from_a_gateway_does_not_delete_cached_discovery(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         api = Api()
         made = Discovery(
@@ -262,7 +264,7 @@ async def test_a_follower_reads_discovery_from_the_cloud_if_its_leader_lacks_it(
         for path in DISCOVERY_PATHS:
             found = await made.answer(asked_for(path))
             assert found is not None
-            assert of(found) == f'{path} "0"'
+            assert request_of(found) == f'{path} "0"'
 
 
 async def test_an_unreachable_leader_does_not_delay_discovery(tmp_path: Path) -> None:

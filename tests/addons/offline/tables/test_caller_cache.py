@@ -19,7 +19,7 @@ RIGHT = right_to(parse_request("GET", "/api/v1/services"))
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[CallerCache]:
+async def open_cache(folder: Path) -> AsyncIterator[CallerCache]:
     access = DiskAccess(Disk(folder / "cache"), DiskWriter())
     made = CallerCache(access)
     await made.open()
@@ -34,15 +34,15 @@ async def test_a_caller_is_known_after_a_restart_until_the_cloud_refuses_it(tmp_
     def contents(folder: Path) -> bytes:
         return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
-    async with opened(tmp_path) as callers:
+    async with open_cache(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
         callers.known.has_right(TOKEN, RIGHT)
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
-    async with opened(tmp_path) as callers:
+    async with open_cache(tmp_path) as callers:
         assert callers.known.user_of(TOKEN) is not None
         assert callers.known.right_of(TOKEN, RIGHT) is not None
         callers.known.is_refused(TOKEN)
-    async with opened(tmp_path) as callers:
+    async with open_cache(tmp_path) as callers:
         assert callers.known.user_of(TOKEN) is None
         assert callers.known.right_of(TOKEN, RIGHT) is None
     assert b"secret-token" not in contents(tmp_path)
@@ -50,7 +50,7 @@ async def test_a_caller_is_known_after_a_restart_until_the_cloud_refuses_it(tmp_
 
 async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -> None:
     """A hub that was killed within two seconds had the copy on disk without the caller's permission."""
-    async with opened(tmp_path) as callers:
+    async with open_cache(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
         callers.known.has_right(TOKEN, RIGHT)
         await asyncio.sleep(0)
@@ -59,9 +59,9 @@ async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -
 
 
 async def test_a_missing_or_truncated_key_is_replaced(tmp_path: Path) -> None:
-    async with opened(tmp_path) as callers:
+    async with open_cache(tmp_path) as callers:
         callers.known.is_of(TOKEN, "the user")
     (tmp_path / KEY_FILE).write_bytes(b"short")
-    async with opened(tmp_path) as callers:
+    async with open_cache(tmp_path) as callers:
         assert callers.known.user_of(TOKEN) is None
     assert len((tmp_path / KEY_FILE).read_bytes()) == KEY_BYTES

@@ -132,7 +132,7 @@ async def test_a_stored_token_for_the_cloud_was_issued_to_this_node(
     assert world.given == (["secret"] if is_given else [])
 
 
-async def test_a_stored_token_answers_the_same_request_of_the_same_identity_alone(world: World) -> None:
+async def test_a_stored_token_is_returned_only_for_the_same_request_and_identity(world: World) -> None:
     world.creations.cache_created("", asked("POST", TARGET, b"for a pod"), {"content-type": JSON}, IN_JSON)
     await world.has_no_token("alice", TARGET, b"for a pod")
     await world.has_no_token("", TARGET, b"for another")
@@ -204,7 +204,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
         yield made
 
 
-def answered(answer: Answer) -> bytes:
+def body_bytes(answer: Answer) -> bytes:
     assert isinstance(answer.body, bytes)
     return answer.body
 
@@ -219,7 +219,7 @@ async def test_an_event_is_echoed_and_journaled_with_its_name(journal: Journal) 
         f"{EVENTS}?fieldManager=k",
         JSON,
     )
-    assert entry.body == answered(answer), "the name that the client knows is the one that the cloud gets"
+    assert entry.body == body_bytes(answer), "the name that the client knows is the one that the cloud gets"
     made = read(entry.body)
     assert (made.name.startswith("e-"), made.namespace, made.fields.text("reason")) == (True, "a", "Test")
     assert not journal.describe()["unwritten"], "the disk has it"
@@ -232,7 +232,7 @@ async def test_an_event_in_protobuf_is_journaled_in_protobuf(journal: Journal) -
     answer = await EventWrites(journal).create(request)
     (entry,) = journal.events.values()
     assert (entry.content_type, read(entry.body, PROTOBUF).encode()) == (PROTOBUF, sent.encode())
-    assert read(answered(answer), PROTOBUF).api_version == "events.k8s.io/v1"
+    assert read(body_bytes(answer), PROTOBUF).api_version == "events.k8s.io/v1"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ PATCH: Json = {"count": 5, "lastTimestamp": "2026-01-02T03:04:05Z"}
 async def test_a_patch_of_an_event_is_answered_with_its_fields(journal: Journal, accept: str | None) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=accept, content_type=STRATEGIC)
     answer = await EventWrites(journal).patch(request)
-    found = read(answered(answer), answer.headers["Content-Type"])
+    found = read(body_bytes(answer), answer.headers["Content-Type"])
     assert (answer.status, found.kind, found.api_version, found.name, found.namespace) == (
         200,
         "Event",
@@ -276,7 +276,7 @@ async def test_a_patch_of_an_event_is_answered_with_its_fields(journal: Journal,
 async def test_a_client_that_accepts_protobuf_only_gets_the_events_name(journal: Journal) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=PROTOBUF, content_type=STRATEGIC)
     answer = await EventWrites(journal).patch(request)
-    found = read(answered(answer), answer.headers["Content-Type"])
+    found = read(body_bytes(answer), answer.headers["Content-Type"])
     assert (answer.headers["Content-Type"], found.kind, found.name, found.namespace) == (
         PROTOBUF,
         "Event",

@@ -78,13 +78,13 @@ def reports(**states: str) -> Json:
     return {"status": {"conditions": [{"type": kind, "status": state} for kind, state in states.items()]}}
 
 
-def shown(store: Store) -> ApiObject:
+def stored_node(store: Store) -> ApiObject:
     item = store.get(("", "n1"))
     assert item is not None
     return item.decode()
 
 
-def answered(answer: Answer) -> ApiObject:
+def decoded_answer(answer: Answer) -> ApiObject:
     assert isinstance(answer.body, bytes)
     return read(answer.body, answer.headers["Content-Type"])
 
@@ -127,7 +127,7 @@ async def test_a_status_is_merged_shown_and_stored_in_the_journal(world: World, 
     (store,) = world.hold_node(encoding)
     answer = await world.patch(reports(Ready="False", Disk="True"), accept=f"{PROTOBUF},{JSON}")
     assert (answer.status, answer.headers["Content-Type"]) == (200, codec_for(encoding).content_type)
-    for obj in (answered(answer), shown(store)):
+    for obj in (decoded_answer(answer), stored_node(store)):
         assert conditions(obj) == {"Ready": "False", "Disk": "True"}
         assert (obj.version, obj.uid, obj.name) == (7, "u", "n1")
     entry = world.journal.statuses[NODE]
@@ -157,8 +157,10 @@ async def test_each_kind_of_write_is_applied_to_the_status_only(
 ) -> None:
     (store,) = world.hold_node(Encoding.JSON)
     request = asked(method, f"{NODE}/status", raw(body), content_type=kind)
-    assert answered(await world.statuses.accept(request)).fields.child("status").text("phase") == "Running"
-    assert shown(store).fields.child("spec").text("podCIDR") == "10.0.0.0/24"
+    assert (
+        decoded_answer(await world.statuses.accept(request)).fields.child("status").text("phase") == "Running"
+    )
+    assert stored_node(store).fields.child("spec").text("podCIDR") == "10.0.0.0/24"
 
 
 async def test_copies_in_both_encodings_are_updated_and_the_client_gets_its_encoding(world: World) -> None:
@@ -166,7 +168,7 @@ async def test_copies_in_both_encodings_are_updated_and_the_client_gets_its_enco
     for accept in (JSON, PROTOBUF):
         answer = await world.patch(reports(Ready=accept[-4:]), accept=accept)
         assert answer.headers["Content-Type"] == accept
-        assert {conditions(shown(store))["Ready"] for store in stores} == {accept[-4:]}
+        assert {conditions(stored_node(store))["Ready"] for store in stores} == {accept[-4:]}
     assert len(world.journal.statuses) == 1
 
 
@@ -188,7 +190,7 @@ async def test_concurrent_writes_lose_no_field(world: World) -> None:
     kinds = [f"Kind{number}" for number in range(20)]
     await asyncio.gather(*(world.patch(reports(**{kind: "True"})) for kind in kinds))
     wanted = {"Ready": "True", **dict.fromkeys(kinds, "True")}
-    assert [conditions(shown(store)) for store in stores] == [wanted, wanted]
+    assert [conditions(stored_node(store)) for store in stores] == [wanted, wanted]
     entry = world.journal.statuses[NODE]
     assert {each["type"] for each in entry.after["status"]["conditions"]} == set(wanted)
     assert [each["type"] for each in entry.before["status"]["conditions"]] == ["Ready"]
@@ -207,7 +209,7 @@ async def test_a_write_to_an_object_known_from_a_cached_response_is_merged_into_
     world.answers.cache_response(get.key(""), {"content-type": content_type}, body_of(node_in(encoding)))
     for state in ("False", "Unknown"):
         answer = await world.patch(reports(Ready=state), accept=encoding)
-        assert conditions(answered(answer)) == {"Ready": state}
+        assert conditions(decoded_answer(answer)) == {"Ready": state}
     cached = await world.answers.get(get.key(""))
     assert cached is not None
     assert conditions(read(cached.body, content_type)) == {"Ready": "Unknown"}
@@ -227,7 +229,7 @@ async def test_a_table_of_the_object_does_not_hide_the_object_itself(world: Worl
     world.keep(NODE, table, accept=f"{JSON};as=Table;v=v1;g=meta.k8s.io")
     world.keep(NODE, node_tree(7), accept=PROTOBUF)
     answer = await world.patch(reports(Ready="False"), accept=JSON)
-    assert conditions(answered(answer)) == {"Ready": "False"}
+    assert conditions(decoded_answer(answer)) == {"Ready": "False"}
 
 
 @pytest.mark.parametrize(
@@ -305,15 +307,15 @@ async def test_labels_that_the_cloud_uses_are_not_changed_offline(
     with pytest.raises(StatusError) as refused:
         await world.patch({"metadata": {"labels": labels}} | reports(Ready="False"), accept=encoding)
     assert (refused.value.code, *labels) == (503, refused.value.message.rpartition(": ")[2])
-    assert shown(store).labels == node_in(encoding).labels
-    assert conditions(shown(store)) == {"Ready": "True"}
+    assert stored_node(store).labels == node_in(encoding).labels
+    assert conditions(stored_node(store)) == {"Ready": "True"}
     assert not world.journal.statuses
 
 
 async def test_kubelet_may_restore_the_nodes_own_labels_offline(world: World) -> None:
     (store,) = world.hold_node(Encoding.JSON)
     await world.patch({"metadata": {"labels": {"kubernetes.io/os": "linux"}}})
-    assert shown(store).labels["kubernetes.io/os"] == "linux"
+    assert stored_node(store).labels["kubernetes.io/os"] == "linux"
 
 
 @pytest.mark.parametrize(
@@ -330,10 +332,10 @@ async def test_a_refused_patch_changes_nothing(
     world: World, patch: Json, kind: str, accept: str, code: int
 ) -> None:
     (store,) = world.hold_node(Encoding.JSON)
-    before = shown(store).encode()
+    before = stored_node(store).encode()
     with refuses(code):
         await world.patch(patch, kind, accept)
-    assert shown(store).encode() == before
+    assert stored_node(store).encode() == before
     assert not world.journal.statuses
 
 

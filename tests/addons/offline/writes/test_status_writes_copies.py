@@ -24,11 +24,11 @@ from tests.addons.offline.writes.test_status_writes import (
     NODES,
     QUESTIONS,
     World,
-    answered,
     conditions,
+    decoded_answer,
     node_in,
     reports,
-    shown,
+    stored_node,
     world_in,
 )
 from tests.addons.support.offline_parts import JSON, PROTOBUF, STRATEGIC, asked, body_of, read
@@ -56,7 +56,7 @@ async def test_a_status_write_is_based_on_the_newest_copy(world: World, first: L
     answer = await world.patch({"status": {"phase": "new"}})
     entry = world.journal.statuses[NODE]
     assert (entry.before["status"]["phase"], entry.after["status"]["phase"]) == ("old", "new")
-    assert answered(answer).version == 9
+    assert decoded_answer(answer).version == 9
 
 
 async def test_a_cached_response_newer_than_the_store_is_the_base_of_a_patch(world: World) -> None:
@@ -64,7 +64,7 @@ async def test_a_cached_response_newer_than_the_store_is_the_base_of_a_patch(wor
     get = asked("GET", NODE)
     world.answers.cache_response(get.key(""), {"content-type": JSON}, body_of(node_in(Encoding.JSON, 9)))
     answer = await world.patch(reports(Ready="False"))
-    assert (answered(answer).version, conditions(shown(store))) == (9, {"Ready": "False"})
+    assert (decoded_answer(answer).version, conditions(stored_node(store))) == (9, {"Ready": "False"})
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ async def test_an_older_copy_that_the_patch_does_not_fit_is_skipped(world: World
     fill(old, [{"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"phase": "old"}}], 5)
     patch = {"metadata": {"uid": "u"}, **reports(Ready="False")}
     answer = await world.patch(patch, accept=f"{PROTOBUF},{JSON}")
-    assert conditions(answered(answer)) == conditions(shown(store)) == {"Ready": "False"}
-    assert (conditions(shown(old)) == {}) is (stale["uid"] != "u")
+    assert conditions(decoded_answer(answer)) == conditions(stored_node(store)) == {"Ready": "False"}
+    assert (conditions(stored_node(old)) == {}) is (stale["uid"] != "u")
 
 
 async def test_copies_are_encoded_outside_the_event_loop(
@@ -94,7 +94,7 @@ async def test_copies_are_encoded_outside_the_event_loop(
     monkeypatch.setattr(status_writes, "updated", noted)
     stores = world.hold_node(Encoding.JSON, Encoding.PROTOBUF)
     await world.patch(reports(Ready="False"))
-    assert [conditions(shown(store)) for store in stores] == [{"Ready": "False"}] * 2
+    assert [conditions(stored_node(store)) for store in stores] == [{"Ready": "False"}] * 2
     assert threads
     assert threading.get_ident() not in threads
 
@@ -114,7 +114,7 @@ async def test_a_reverted_status_restores_the_clouds_object(world: World) -> Non
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
     ]
     await world.statuses.take_back(entry)
-    assert [conditions(shown(store)) for store in stores] == [{"Ready": "True"}] * 2
+    assert [conditions(stored_node(store)) for store in stores] == [{"Ready": "True"}] * 2
     assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
         ("GET", NODE, JSON),
         ("GET", NODE, PROTOBUF),
@@ -136,9 +136,9 @@ async def test_the_watchs_object_is_restored_if_the_cloud_does_not_answer(
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [said]
     await world.statuses.take_back(entry)
-    assert conditions(shown(store)) == {"Ready": "False"}
+    assert conditions(stored_node(store)) == {"Ready": "False"}
     fill(store, [{**node("n1", 9), "status": {}}], 9)
-    assert conditions(shown(store)) == {}
+    assert conditions(stored_node(store)) == {}
 
 
 async def test_the_status_stays_if_the_cloud_is_gone_again(world: World) -> None:
@@ -146,7 +146,7 @@ async def test_the_status_stays_if_the_cloud_is_gone_again(world: World) -> None
     world.cloud.says = [Unreachable("no route")]
     with pytest.raises(Unreachable):
         await world.statuses.take_back(entry)
-    assert conditions(shown(store)) == {"Ready": "False"}
+    assert conditions(stored_node(store)) == {"Ready": "False"}
 
 
 async def test_a_newer_status_is_not_reverted(world: World) -> None:
@@ -154,7 +154,7 @@ async def test_a_newer_status_is_not_reverted(world: World) -> None:
     await world.patch(reports(Ready="Unknown"))
     world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]
     await world.statuses.take_back(entry)
-    assert conditions(shown(store)) == {"Ready": "Unknown"}
+    assert conditions(stored_node(store)) == {"Ready": "Unknown"}
 
 
 @pytest.mark.parametrize("held", [Encoding.JSON, Encoding.PROTOBUF])

@@ -103,7 +103,7 @@ def alive(parts: list[weakref.ref[object]]) -> list[object]:
     return [found for each in parts if (found := each()) is not None]
 
 
-async def gone(parts: list[weakref.ref[object]]) -> None:
+async def wait_until_freed(parts: list[weakref.ref[object]]) -> None:
     """Wait until none of the objects is alive, without a run of the garbage collector: a reference cycle would never
     end."""
     await until(lambda: not alive(parts), 20)
@@ -121,7 +121,7 @@ async def test_a_closed_connection_leaves_no_objects(server: Raw | Http2Server) 
             await watch(streams, 1)
         parts = parts_of(proxy.handlers.pop())
         assert len(alive(parts)) == len(parts) >= 2
-    await gone(parts)
+    await wait_until_freed(parts)
 
 
 @pytest.mark.usefixtures("uncollected")
@@ -136,7 +136,7 @@ async def test_a_reset_connection_leaves_no_objects(proxy: Proxy[Raw]) -> None:
         reset = struct.pack("ii", 1, 0)
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
         writer.transport.abort()
-        await gone(parts)
+        await wait_until_freed(parts)
 
 
 @pytest.mark.usefixtures("uncollected")

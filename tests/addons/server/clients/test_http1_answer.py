@@ -13,7 +13,7 @@ CHUNKED = [(b"transfer-encoding", b"chunked")]
 CLOSE = [(b"connection", b"close")]
 
 
-def made(
+def encoded_response(
     fields: AnswerFields = (),
     pieces: tuple[bytes, ...] = (),
     *,
@@ -43,16 +43,16 @@ def read(method: str, raw: bytes) -> tuple[AnswerFields, bytes]:
 @pytest.mark.parametrize(
     ("framing", "is_last", "body", "fields"),
     [
-        (made(LENGTH, (b"ab", b"cd")), False, b"abcd", [(b"content-length", b"4")]),
-        (made(LENGTH * 2, (b"abcd",)), False, b"abcd", [(b"content-length", b"4")]),
-        (made((), (b"abcd",), size=4), False, b"abcd", [(b"content-length", b"4")]),
-        (made((), (b"ab", b"", b"cd")), False, b"abcd", CHUNKED),
-        (made(CHUNKED, (b"abcd",)), False, b"abcd", CHUNKED),
-        (made((), status=204), False, b"", []),
-        (made([(b"Content-Length", b"9")], status=304), False, b"", [(b"content-length", b"9")]),
-        (made((), (b"abcd",), is_last=True), True, b"abcd", CHUNKED + CLOSE),
-        (made([(b"Connection", b"Close")], (b"abcd",)), True, b"abcd", CHUNKED + CLOSE),
-        (made([(b"Connection", b"keep-alive")], is_last=True), True, b"", CHUNKED + CLOSE),
+        (encoded_response(LENGTH, (b"ab", b"cd")), False, b"abcd", [(b"content-length", b"4")]),
+        (encoded_response(LENGTH * 2, (b"abcd",)), False, b"abcd", [(b"content-length", b"4")]),
+        (encoded_response((), (b"abcd",), size=4), False, b"abcd", [(b"content-length", b"4")]),
+        (encoded_response((), (b"ab", b"", b"cd")), False, b"abcd", CHUNKED),
+        (encoded_response(CHUNKED, (b"abcd",)), False, b"abcd", CHUNKED),
+        (encoded_response((), status=204), False, b"", []),
+        (encoded_response([(b"Content-Length", b"9")], status=304), False, b"", [(b"content-length", b"9")]),
+        (encoded_response((), (b"abcd",), is_last=True), True, b"abcd", CHUNKED + CLOSE),
+        (encoded_response([(b"Connection", b"Close")], (b"abcd",)), True, b"abcd", CHUNKED + CLOSE),
+        (encoded_response([(b"Connection", b"keep-alive")], is_last=True), True, b"", CHUNKED + CLOSE),
     ],
 )
 def test_a_client_reads_the_body_to_its_end(
@@ -65,7 +65,10 @@ def test_a_client_reads_the_body_to_its_end(
 
 @pytest.mark.parametrize(
     ("framing", "fields"),
-    [(made(LENGTH, is_head=True), [(b"content-length", b"4")]), (made((), is_head=True), CHUNKED)],
+    [
+        (encoded_response(LENGTH, is_head=True), [(b"content-length", b"4")]),
+        (encoded_response((), is_head=True), CHUNKED),
+    ],
 )
 def test_a_response_to_head_has_the_fields_of_the_response_to_get(
     framing: tuple[AnswerFraming, bytes], fields: AnswerFields
@@ -76,7 +79,7 @@ def test_a_response_to_head_has_the_fields_of_the_response_to_get(
 
 
 def test_a_body_without_a_length_closes_the_connection_of_an_http_1_0_client() -> None:
-    answer, raw = made((), (b"ab", b"cd"), is_http10=True)
+    answer, raw = encoded_response((), (b"ab", b"cd"), is_http10=True)
     assert raw == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabcd"
     assert answer.is_last
 
@@ -98,4 +101,4 @@ def test_a_response_with_ambiguous_framing_is_refused(
     fields: AnswerFields, status: int, pieces: tuple[bytes, ...]
 ) -> None:
     with pytest.raises(ValueError, match=r"response"):
-        made(fields, pieces, status=status)
+        encoded_response(fields, pieces, status=status)

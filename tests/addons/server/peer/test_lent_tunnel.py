@@ -92,15 +92,15 @@ async def run_callbacks() -> None:
         await asyncio.sleep(0)
 
 
-def begun(upstream: Upstream, client: Client) -> LentTunnel:
+def started_tunnel(upstream: Upstream, client: Client) -> LentTunnel:
     tunnel = LentTunnel(Lent(upstream.open, upstream.pace), client, client.tell)
     tunnel.begin()
     return tunnel
 
 
-async def opened() -> tuple[LentTunnel, Upstream, Client]:
+async def open_tunnel() -> tuple[LentTunnel, Upstream, Client]:
     upstream, client = Upstream(), Client()
-    tunnel = begun(upstream, client)
+    tunnel = started_tunnel(upstream, client)
     upstream.may_open.set()
     await run_callbacks()
     assert client.sent.pop() == (OPENED, False)
@@ -109,7 +109,7 @@ async def opened() -> tuple[LentTunnel, Upstream, Client]:
 
 async def test_a_tunnel_reads_from_its_client_once_it_is_open() -> None:
     upstream, client = Upstream(), Client()
-    tunnel = begun(upstream, client)
+    tunnel = started_tunnel(upstream, client)
     await run_callbacks()
     assert (client.is_full(), client.sent) == (True, [])
     upstream.may_open.set()
@@ -124,7 +124,7 @@ async def test_a_tunnel_reads_from_its_client_once_it_is_open() -> None:
 )
 async def test_a_tunnel_that_fails_to_open_is_502(error: Exception, says: bytes) -> None:
     upstream, client = Upstream(error), Client()
-    begun(upstream, client)
+    started_tunnel(upstream, client)
     upstream.may_open.set()
     await run_callbacks()
     ((answer, is_last),) = client.sent
@@ -135,7 +135,7 @@ async def test_a_tunnel_that_fails_to_open_is_502(error: Exception, says: bytes)
 
 
 async def test_a_client_is_paused_by_the_rate_limit_and_by_a_server_that_does_not_read() -> None:
-    tunnel, upstream, client = await opened()
+    tunnel, upstream, client = await open_tunnel()
     upstream.may_pass.clear()
     tunnel.send(b"one")
     await run_callbacks()
@@ -152,7 +152,7 @@ async def test_a_client_is_paused_by_the_rate_limit_and_by_a_server_that_does_no
 
 
 async def test_a_server_is_paused_by_the_rate_limit_and_by_a_client_that_does_not_read() -> None:
-    tunnel, upstream, client = await opened()
+    tunnel, upstream, client = await open_tunnel()
     upstream.may_pass.clear()
     client.reads.clear()
     upstream.server.data_received(b"one")
@@ -173,7 +173,7 @@ async def test_a_server_is_paused_by_the_rate_limit_and_by_a_client_that_does_no
 
 
 async def test_data_before_a_servers_end_of_stream_arrives_before_it() -> None:
-    _, upstream, client = await opened()
+    _, upstream, client = await open_tunnel()
     upstream.may_pass.clear()
     upstream.server.data_received(b"one")
     await run_callbacks()
@@ -186,7 +186,7 @@ async def test_data_before_a_servers_end_of_stream_arrives_before_it() -> None:
 
 
 async def test_a_server_that_aborts_closes_its_client() -> None:
-    tunnel, upstream, client = await opened()
+    tunnel, upstream, client = await open_tunnel()
     upstream.server.pause_writing()
     tunnel.send(b"one")
     await run_callbacks()
@@ -200,7 +200,7 @@ async def test_a_server_that_aborts_closes_its_client() -> None:
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_a_client_that_leaves_closes_its_tunnel(is_open: bool) -> None:
     upstream, client = Upstream(), Client()
-    tunnel = begun(upstream, client)
+    tunnel = started_tunnel(upstream, client)
     await run_callbacks()
     if is_open:
         upstream.may_open.set()
@@ -218,7 +218,7 @@ async def test_a_client_that_leaves_closes_its_tunnel(is_open: bool) -> None:
 
 
 async def test_a_tunnel_closes_if_its_client_disconnects_with_a_full_socket() -> None:
-    _, upstream, client = await opened()
+    _, upstream, client = await open_tunnel()
     client.has_left = True
     upstream.server.data_received(b"one")
     await run_callbacks()

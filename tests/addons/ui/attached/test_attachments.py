@@ -40,7 +40,7 @@ def flow_of(target: str, content: bytes = b"") -> HTTPFlow:
     return flow
 
 
-async def taken(feed: FlowFeed, flows: Flows, into: AttachedFlows) -> list[Update]:
+async def received_updates(feed: FlowFeed, flows: Flows, into: AttachedFlows) -> list[Update]:
     await feed.wait()
     sent = feed.next(flows)
     return [into.apply_record(each) for each in records(io.BytesIO(sent)) if "flow" in each]
@@ -68,12 +68,12 @@ async def test_a_running_watch_is_shown_to_an_attached_interface_and_then_restor
     running.responseheaders(watch)
     feed, flows = running.attach()
     seen = AttachedFlows()
-    (first,) = await taken(feed, flows, seen)
+    (first,) = await received_updates(feed, flows, seen)
     assert callable(watch.response.stream)
     event = b'{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}}\n'
     for piece in (b'end of an event that began before"}}}\n', event):
         watch.response.stream(piece)
-    (second,) = await taken(feed, flows, seen)
+    (second,) = await received_updates(feed, flows, seen)
     assert second.flow is first.flow
     assert second.flow.websocket is not None
     assert [b"name: web" in each.content for each in second.flow.websocket.messages] == [True]
@@ -97,10 +97,10 @@ async def test_a_request_is_shown_with_its_body_and_secrets_without_values() -> 
         flow.live = False
         running.ended(flow)
         # The body is shown after mitmproxy has sent it.
-        (update,) = await taken(feed, flows, seen)
+        (update,) = await received_updates(feed, flows, seen)
         assert update.flow.response is not None
         assert update.flow.response.raw_content is None, "it may have what nobody may see"
-        (update,) = await taken(feed, flows, seen)
+        (update,) = await received_updates(feed, flows, seen)
         assert update.is_over
         body_shown = update.flow.response.content if update.flow.response is not None else b""
         assert (b"c2VjcmV0" in (body_shown or b"")) is (target == SERVICES)
@@ -114,7 +114,7 @@ async def test_a_refused_request_is_shown_too() -> None:
     refused.live = False
     running.ended(refused)
     await asyncio.sleep(0)
-    (update,) = await taken(feed, flows, seen)
+    (update,) = await received_updates(feed, flows, seen)
     assert (update.is_over, "refused" in update.flow.comment) == (True, True)
     running.detach(feed)
 

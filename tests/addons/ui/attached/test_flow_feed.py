@@ -47,12 +47,12 @@ def flows() -> Flows:
     return Settled(lambda: USUALLY, Drills(), bool, bool, ByteBudget(0), ByteBudget(0))
 
 
-def sent(feed: FlowFeed) -> list[dict[str, Any]]:
+def sent_records(feed: FlowFeed) -> list[dict[str, Any]]:
     found = b"".join(feed.next(made) for made in [flows()] * (MAX_FLOWS + 2))
     return list(records(io.BytesIO(found)))
 
 
-def ended(body: bytes = b"body") -> HTTPFlow:
+def finished_flow(body: bytes = b"body") -> HTTPFlow:
     flow = tflow.tflow(resp=True)
     assert flow.response is not None
     flow.response.content, flow.live = body, False
@@ -60,11 +60,11 @@ def ended(body: bytes = b"body") -> HTTPFlow:
 
 
 async def test_a_flow_that_changes_often_is_sent_once_in_its_latest_state() -> None:
-    feed, flow, other = FlowFeed(), ended(), ended()
+    feed, flow, other = FlowFeed(), finished_flow(), finished_flow()
     for each in (flow, other, flow):
         feed.offer(each)
     flow.comment = "changed since"
-    events = sent(feed)
+    events = sent_records(feed)
     assert [each["flow"]["id"] for each in events] == [other.id, flow.id]
     assert events[1]["flow"]["comment"] == "changed since"
     assert (events[1]["live"], events[1]["is_watch"], events[1]["messages"]) == (False, False, [])
@@ -74,10 +74,10 @@ async def test_a_slow_attached_process_misses_the_oldest_flows_and_gets_their_nu
     counter = metrics.BOUNDS_REACHED.labels("flows for an attached process")
     before = counter._value.get()
     feed = FlowFeed()
-    made = [ended() for _ in range(MAX_FLOWS + 3)]
+    made = [finished_flow() for _ in range(MAX_FLOWS + 3)]
     for each in made:
         feed.offer(each)
-    events = sent(feed)
+    events = sent_records(feed)
     assert events[0] == {"dropped": 3}
     assert [each["flow"]["id"] for each in events[1:]] == [each.id for each in made[3:]]
     assert counter._value.get() - before == 3
@@ -86,14 +86,14 @@ async def test_a_slow_attached_process_misses_the_oldest_flows_and_gets_their_nu
 async def test_large_bodies_are_bounded_together() -> None:
     feed = FlowFeed()
     for _ in range(6):
-        feed.offer(ended(b"x" * (MAX_FEED_BYTES // 4)))
-    events = sent(feed)
+        feed.offer(finished_flow(b"x" * (MAX_FEED_BYTES // 4)))
+    events = sent_records(feed)
     assert (events[0], len(events)) == ({"dropped": 3}, 4)
 
 
 async def test_a_closed_feed_is_empty_and_notifies_its_waiter() -> None:
     feed = FlowFeed()
-    feed.offer(ended())
+    feed.offer(finished_flow())
     feed.close()
     await feed.wait()
     assert feed.next(flows()) == b""
@@ -152,8 +152,8 @@ class Scene:
 
     def decide(self, flow: HTTPFlow) -> None:
         """Apply the attached process's decision about a flow, encoded to bytes and back."""
-        sent: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
-        self.holds.handle_command(sent)
+        sent_records: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
+        self.holds.handle_command(sent_records)
 
 
 @pytest.fixture

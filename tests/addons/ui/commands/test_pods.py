@@ -53,7 +53,7 @@ def node() -> Iterator[Node]:
         yield made
 
 
-def asked(node: Node, *arguments: str) -> int:
+def run_pods(node: Node, *arguments: str) -> int:
     return run(["pods", *arguments, "--admin", node.url])
 
 
@@ -70,7 +70,7 @@ def test_pods_with_pending_updates_are_listed_with_the_state_of_their_images(
         pod("failed", "True", "False", "PullImageFail", "pull image job j failed"),
         pod("former", "True", "True", "", "controllerrevision: h1"),
     ]
-    assert asked(node) == 0
+    assert run_pods(node) == 0
     assert [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines()] == [
         ["NAMESPACE", "NAME", "DAEMONSET", "IMAGES"],
         ["shop", "old", "web", "not asked for"],
@@ -79,38 +79,38 @@ def test_pods_with_pending_updates_are_listed_with_the_state_of_their_images(
         ["shop", "failed", "web", "PullImageFail"],
         ["shop", "former", "web", "of another template"],
     ]
-    assert asked(node, "--json") == 0
+    assert run_pods(node, "--json") == 0
     found: list[Any] = json.loads(capsys.readouterr().out)
     assert len(found) == 5
 
 
 def test_no_pending_update_is_reported(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
-    assert asked(node) == 0
+    assert run_pods(node) == 0
     assert capsys.readouterr().out == "no pod of this node waits for an update\n"
 
 
 @pytest.mark.parametrize("action", ["upgrade", "imagepull"])
 def test_a_pod_is_updated_by_its_name(node: Node, capsys: pytest.CaptureFixture[str], action: str) -> None:
     node.pods = [pod("web-1", "True"), pod("web-2", "True", namespace="other")]
-    assert asked(node, action, "web-1") == 0
+    assert run_pods(node, action, "web-1") == 0
     assert node.posted == [f"/openyurt.io/v1/namespaces/shop/pods/web-1/{action}"]
     assert capsys.readouterr().out == "Start updating pod shop/web-1\n"
 
 
 def test_an_unknown_or_ambiguous_pod_name_is_refused(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.pods = [pod("web-1", "True"), pod("web-1", "True", namespace="other")]
-    assert asked(node, "upgrade", "web-1") == 1
+    assert run_pods(node, "upgrade", "web-1") == 1
     assert "waits for an update in other, shop: name one by --namespace" in capsys.readouterr().err
-    assert asked(node, "upgrade", "web-3") == 1
+    assert run_pods(node, "upgrade", "web-3") == 1
     assert "waits for an update nowhere" in capsys.readouterr().err
     assert node.posted == []
-    assert asked(node, "upgrade", "web-1", "--namespace", "other") == 0
+    assert run_pods(node, "upgrade", "web-1", "--namespace", "other") == 0
     assert node.posted == ["/openyurt.io/v1/namespaces/other/pods/web-1/upgrade"]
 
 
 def test_a_refusal_of_the_hub_is_printed(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.answer = ("OTA upgrade is not allowed when node is disconnected to cloud", 503)
-    assert asked(node, "upgrade", "web-1", "--namespace", "shop") == 1
+    assert run_pods(node, "upgrade", "web-1", "--namespace", "shop") == 1
     assert capsys.readouterr().err == (
         f"the hub at {node.url} refuses: OTA upgrade is not allowed when node is disconnected to cloud\n"
     )
@@ -118,5 +118,5 @@ def test_a_refusal_of_the_hub_is_printed(node: Node, capsys: pytest.CaptureFixtu
 
 def test_an_action_without_a_pod_is_refused(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        asked(node, "upgrade")
+        run_pods(node, "upgrade")
     assert "upgrade needs the NAME of a pod" in capsys.readouterr().err

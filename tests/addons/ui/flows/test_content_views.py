@@ -35,7 +35,7 @@ def context() -> Iterator[taddons.context]:
         yield made
 
 
-def shown(content_type: str, body: bytes, view: str = "auto") -> contentviews.ContentviewResult:
+def prettified(content_type: str, body: bytes, view: str = "auto") -> contentviews.ContentviewResult:
     flow = tflow.tflow(resp=True)
     flow.response = http.Response.make(200, body, {"Content-Type": content_type})
     return contentviews.prettify_message(flow.response, flow, view)
@@ -44,7 +44,7 @@ def shown(content_type: str, body: bytes, view: str = "auto") -> contentviews.Co
 @pytest.mark.parametrize("name", ["services.single", "services.list", "services.missing", "pods.list"])
 @pytest.mark.parametrize("encoding", Encoding)
 def test_bodies_are_shown_decoded(name: str, encoding: Encoding) -> None:
-    result = shown(f"{encoding};charset=utf-8", recorded.body(name, encoding))
+    result = prettified(f"{encoding};charset=utf-8", recorded.body(name, encoding))
     assert (result.view_name, result.syntax_highlight) == ("Kubernetes", "yaml")
     assert "kind: " in result.text
     assert "failed" not in result.description
@@ -54,7 +54,7 @@ def test_bodies_are_shown_decoded(name: str, encoding: Encoding) -> None:
 @pytest.mark.parametrize("encoding", Encoding)
 def test_watches_are_shown_event_by_event(name: str, encoding: Encoding) -> None:
     body = recorded.body(name, encoding)
-    result = shown(codec_for(encoding).watch_content_type, body)
+    result = prettified(codec_for(encoding).watch_content_type, body)
     assert (result.view_name, result.syntax_highlight) == ("Kubernetes watch", "yaml")
     assert len(list(yaml.safe_load_all(result.text))) == len(codec_for(encoding).frames().feed(body))
 
@@ -71,18 +71,18 @@ def test_watches_are_shown_event_by_event(name: str, encoding: Encoding) -> None
     ],
 )
 def test_bodies_that_are_not_of_kubernetes_are_left_to_mitmproxy(content_type: str, body: bytes) -> None:
-    assert "Kubernetes" not in str(shown(content_type, body).view_name)
+    assert "Kubernetes" not in str(prettified(content_type, body).view_name)
 
 
 @pytest.mark.parametrize("body", [b"k8s\x00\xff\xff", b"no frame", b"\x00\x00\x00\x02\xff\xff"])
 def test_a_malformed_body_is_shown_unmodified(body: bytes) -> None:
-    result = shown(PROTOBUF, body)
+    result = prettified(PROTOBUF, body)
     assert "Traceback" not in result.text
 
 
 def test_a_user_may_choose_a_view() -> None:
     body = b'{"metadata":{"name":"late"},"kind":"Service","apiVersion":"v1"}'
-    assert "name: late" in shown("text/plain", body, "kubernetes").text
+    assert "name: late" in prettified("text/plain", body, "kubernetes").text
 
 
 @pytest.mark.parametrize("encoding", Encoding)
@@ -90,13 +90,13 @@ def test_a_user_may_choose_a_view() -> None:
     ("view", "said"), [("kubernetes table", "NAMESPACE"), ("kubernetes diff", "no filter applies")]
 )
 def test_a_content_view_shows_the_effect_of_filters(view: str, said: str, encoding: Encoding) -> None:
-    assert said in shown(encoding, recorded.body("services.list", encoding), view).text
+    assert said in prettified(encoding, recorded.body("services.list", encoding), view).text
 
 
 @pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize("view", ["auto", "kubernetes table"])
 def test_a_note_instead_of_a_body_is_shown_unmodified(view: str, encoding: Encoding) -> None:
-    result = shown(encoding, NOTE + b"12 bytes, kept as a table\n- default/web\n", view)
+    result = prettified(encoding, NOTE + b"12 bytes, kept as a table\n- default/web\n", view)
     assert result.view_name == ("Kubernetes" if view == "auto" else "Kubernetes table")
     assert result.text.endswith("- default/web\n")
 

@@ -82,7 +82,7 @@ def event(number: int, size: int = 0) -> bytes:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-async def test_each_event_is_shown_as_it_is_sent(encoding: Encoding) -> None:
+async def test_each_event_is_shown_when_it_is_sent(encoding: Encoding) -> None:
     """The event may be split anywhere; the hub passes on exactly the received bytes."""
     body = recorded.body("services.initial", encoding)
     frames = codec_for(encoding).frames().feed(body)

@@ -1,1 +1,1 @@
-"""Helpers of the tests of the duty `autonomy`."""
+"""Helpers for tests of the controller `autonomy`."""

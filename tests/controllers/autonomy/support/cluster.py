@@ -1,4 +1,5 @@
-"""A cluster whose node lifecycle, eviction and endpoints are kube-controller-manager's, with nodes that can go away."""
+"""A cluster whose node lifecycle, eviction and endpoints are kube-controller-manager's, with nodes that can go
+silent."""
 
 from __future__ import annotations
 
@@ -14,11 +15,11 @@ from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import CONFIG_MAPS, NODES, Scene, condition
 
 TOLERATION = 4
-"""Seconds that the API server has pods tolerate a node that is away: its 300 would only make the tests longer."""
+"""Seconds for which the API server lets pods tolerate a silent node, instead of 300, to keep the tests short."""
 GRACE = 10
 """Seconds until a silent node counts as lost, instead of the default 50."""
 RENEWAL = 1.0
-"""Seconds between two signs of life of a node."""
+"""Seconds between two Lease renewals of a node."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 HELD = "edgehub-manager-autonomy"
 READY = {"type": "Ready", "status": "True"}
@@ -34,13 +35,13 @@ MANAGER = [
     f"--node-monitor-grace-period={GRACE}s",
     "--node-monitor-period=500ms",
     "--node-eviction-rate=100",
-    # The policy knows kube-controller-manager by the names that it has in clusters.
+    # The policy identifies kube-controller-manager by its user names in clusters.
     "--use-service-account-credentials=true",
 ]
 
 
 class Cluster(Scene):
-    """A cluster whose nodes live as long as it, unless they are removed. A context manager."""
+    """A cluster whose nodes stay alive unless they are removed. A context manager."""
 
     def __init__(self, cloud: RealCloud, manager: ManagerProcess) -> None:
         super().__init__(cloud, [manager])
@@ -48,7 +49,7 @@ class Cluster(Scene):
         self._ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="leases")
         self._numbers = itertools.count(1)
-        # A zone with more than half of its nodes lost evicts nothing.
+        # kube-controller-manager evicts nothing in a zone that lost more than half of its nodes.
         for _ in range(3):
             self.heard_node()
 
@@ -73,7 +74,7 @@ class Cluster(Scene):
         return name
 
     def pod(self, node: str, *tolerations: Json) -> str:
-        """A pod that its kubelet calls ready, with a Service of its name."""
+        """Create a pod that its kubelet reports Ready, with a Service of its name."""
         name = self.name("pod")
         spec = {
             "nodeName": node,
@@ -100,7 +101,7 @@ class Cluster(Scene):
         return [{**each, "endpoints": each.get("endpoints") or []} for each in found["items"]]
 
     def tolerated(self, pod: str) -> set[int | None]:
-        """The seconds for which a pod tolerates its node's absence."""
+        """Return the seconds for which a pod tolerates its node's absence."""
         found = self.admin.get(f"{self.pods}/{pod}")
         return {each.get("tolerationSeconds") for each in found["spec"]["tolerations"]}
 
@@ -142,7 +143,7 @@ def is_unreachable(node: Json) -> bool:
 
 
 def autonomy(status: str, reason: str) -> Callable[[Json], bool]:
-    """A condition for `Scene.sees` of a node."""
+    """Return a condition for `Scene.sees` of a node."""
 
     def holds(node: Json) -> bool:
         found = condition(node, "Autonomy")

@@ -1,4 +1,4 @@
-"""The rendering of workloads, item by item: values that are set, items that are skipped, and the undoing."""
+"""The rendering of workloads, item by item: values that are set, items that are skipped, and how they are restored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.controllers.support.workloads import (
 
 
 def at(workload: Json, path: str) -> Any:
-    """A part of a workload's spec, by the names of its fields and the names of its list entries."""
+    """Return a part of a workload's spec, by the names of its fields and of its list entries."""
     value: Any = workload["spec"]
     for step in path.split("."):
         if isinstance(value, list):
@@ -77,7 +77,9 @@ CONTAINERS = "template.spec.containers"
         ),
     ],
 )
-def test_an_item_sets_its_slot_and_giving_back_leaves_nothing(item: Json, path: str, value: object) -> None:
+def test_an_item_sets_its_slot_and_its_removal_restores_the_workload(
+    item: Json, path: str, value: object
+) -> None:
     before = copy.deepcopy(DEPLOYMENT)
     made = rendered(before, items(item))
     assert before == DEPLOYMENT
@@ -90,10 +92,10 @@ def test_an_item_sets_its_slot_and_giving_back_leaves_nothing(item: Json, path: 
 
 
 @pytest.mark.parametrize("strategy", ["OnDelete", "RollingUpdate"])
-def test_the_strategy_of_a_stateful_set(strategy: str) -> None:
+def test_an_upgrade_strategy_is_set_on_a_stateful_set(strategy: str) -> None:
     before = stateful_set()
     made = rendered(before, items({"upgradeStrategy": strategy}))
-    # One that has the wanted type already keeps its own numbers.
+    # A strategy of the wanted type retains its own numbers.
     changed = {"type": "OnDelete"} if strategy == "OnDelete" else before["spec"]["updateStrategy"]
     assert made.workload["spec"]["updateStrategy"] == changed
     assert "strategy" not in made.workload["spec"]
@@ -107,7 +109,7 @@ def test_the_strategy_of_a_stateful_set(strategy: str) -> None:
         ("RollingUpdate", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
     ],
 )
-def test_the_strategy_of_a_daemon_set(name: str, stored: Json) -> None:
+def test_an_upgrade_strategy_is_set_on_a_daemon_set(name: str, stored: Json) -> None:
     before = daemon_set()
     before["spec"]["updateStrategy"] = {"type": "unset"}
     made = rendered(before, items({"upgradeStrategy": name}))
@@ -115,8 +117,8 @@ def test_the_strategy_of_a_daemon_set(name: str, stored: Json) -> None:
     assert rendered(made.workload, []).workload == before
 
 
-def test_a_wait_of_0_seconds_removes_the_field() -> None:
-    """The API server stores no 0."""
+def test_min_ready_seconds_of_0_removes_the_field() -> None:
+    """The API server does not store 0."""
     assert rendered(DEPLOYMENT, items({"minReadySeconds": 0})).record == {}
     before = copy.deepcopy(DEPLOYMENT)
     before["spec"]["minReadySeconds"] = 5
@@ -126,7 +128,7 @@ def test_a_wait_of_0_seconds_removes_the_field() -> None:
     assert rendered(made, []).workload == before
 
 
-def test_a_writers_labels_stay_beside_those_of_items() -> None:
+def test_a_writers_labels_are_retained_with_those_of_items() -> None:
     live = rendered(
         DEPLOYMENT, items({"podLabels": {"site": "a", "app.kubernetes.io/part-of": "b"}})
     ).workload
@@ -139,7 +141,7 @@ def test_a_writers_labels_stay_beside_those_of_items() -> None:
     assert back == {"app": "web", "site": "writer", "team": "x"}
 
 
-def test_a_default_completed_by_the_server_is_no_foreign_change() -> None:
+def test_a_default_added_by_the_server_is_not_treated_as_a_writers_change() -> None:
     before = stateful_set()
     before["spec"]["updateStrategy"] = {"type": "OnDelete"}
     made = rendered(before, items({"upgradeStrategy": "RollingUpdate"})).workload
@@ -147,8 +149,8 @@ def test_a_default_completed_by_the_server_is_no_foreign_change() -> None:
     assert rendered(made, []).workload == before
 
 
-def test_fields_beside_an_item_stay() -> None:
-    """`envFrom`, keys of a ConfigMap's volume, block devices and mounts of an init container."""
+def test_other_fields_beside_an_item_are_retained() -> None:
+    """`envFrom`, keys of a ConfigMap volume, block devices, and mounts of an init container."""
     before = copy.deepcopy(DEPLOYMENT)
     spec = before["spec"]["template"]["spec"]
     spec["containers"][1]["envFrom"] = [{"configMapRef": {"name": "all"}, "prefix": "P_"}]
@@ -179,7 +181,7 @@ def test_fields_beside_an_item_stay() -> None:
     assert rendered(made.workload, []).workload == before
 
 
-def test_several_new_variables_come_sorted_behind_those_of_the_template() -> None:
+def test_new_variables_are_added_sorted_after_those_of_the_template() -> None:
     made = rendered(DEPLOYMENT, items(env(Z="1", B="2"), env(M="3"))).workload
     assert [each["name"] for each in container(made)["env"]] == ["A", "S", "B", "M", "Z"]
 
@@ -210,7 +212,7 @@ def test_an_item_for_a_missing_slot_is_skipped(item: Json, slot: str | None, rea
     assert made.skipped == ((Skipped("b", slot, reason),) if slot and reason else ())
 
 
-def test_a_stateful_set_is_not_recreated() -> None:
+def test_the_recreate_strategy_is_skipped_for_a_stateful_set() -> None:
     made = rendered(stateful_set(), items({"upgradeStrategy": "Recreate"}))
     assert made.skipped == (Skipped("b", "strategy", "StrategyNotForKind"),)
 
@@ -222,12 +224,12 @@ def test_a_stateful_set_is_not_recreated() -> None:
         ({"upgradeStrategy": "Recreate"}, "strategy", "StrategyNotForKind"),
     ],
 )
-def test_a_daemon_set_lacks_some_slots(item: Json, slot: str, reason: str) -> None:
+def test_replicas_and_recreate_are_skipped_for_a_daemon_set(item: Json, slot: str, reason: str) -> None:
     made = rendered(daemon_set(), items(item))
     assert (made.workload, made.skipped) == (daemon_set(), (Skipped("b", slot, reason),))
 
 
-def test_a_deadline_of_its_own_lets_a_deployment_wait_longer() -> None:
+def test_an_own_progress_deadline_allows_longer_min_ready_seconds() -> None:
     before = copy.deepcopy(DEPLOYMENT)
     before["spec"]["progressDeadlineSeconds"] = 1200
     before["spec"]["selector"] = {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}
@@ -236,7 +238,7 @@ def test_a_deadline_of_its_own_lets_a_deployment_wait_longer() -> None:
     assert [str(each) for each in made.skipped] == ["label/tier: LabelOfSelector"]
 
 
-def test_an_autoscaler_keeps_the_replicas() -> None:
+def test_replicas_of_an_autoscaled_workload_are_not_set() -> None:
     target = Target("hangzhou", autoscaled=True)
     made = rendered(DEPLOYMENT, items({"replicas": 9}), target)
     assert made.workload == DEPLOYMENT
@@ -248,12 +250,12 @@ def test_a_later_binding_wins_and_the_loser_is_named() -> None:
     made = rendered(DEPLOYMENT, given)
     assert container(made.workload)["image"] == "second"
     assert made.overridden == (Overridden("a", "image/app", "b"),)
-    # Two that want the same are no conflict.
+    # Two bindings with the same value are no conflict.
     same = [*items(image("x"), binding="a"), *items(image("x"), binding="b")]
     assert rendered(DEPLOYMENT, same).overridden == ()
 
 
-def test_a_writers_own_value_is_the_new_base() -> None:
+def test_a_writers_own_value_becomes_the_value_to_restore() -> None:
     live = rendered(DEPLOYMENT, items(image("injected"))).workload
     container(live)["image"] = "app:2"
     live = rendered(live, items(image("injected"))).workload
@@ -269,7 +271,7 @@ def test_patches_come_after_all_items_and_win() -> None:
     made = rendered(DEPLOYMENT, given)
     assert container(made.workload)["image"] == "patched"
     assert made.overridden == (Overridden("a", "image/app", "b"), Overridden("b", "image/app", "a"))
-    # A binding whose own patch wins over its own item is in no conflict.
+    # A binding's own patch over its own item is no conflict.
     own = rendered(DEPLOYMENT, items(image("own"), patch("replace", "/containers/0/image", "patched")))
     assert own.overridden == ()
     assert rendered(own.workload, []).workload == DEPLOYMENT
@@ -286,7 +288,9 @@ def test_patches_come_after_all_items_and_win() -> None:
         (patch("replace", "/volumes/0", {"name": "x"}), patch("replace", "/volumes/0", {"name": "y"}), True),
     ],
 )
-def test_two_bindings_that_patch_the_same(first: Json, second: Json, *, lost: bool) -> None:
+def test_the_later_of_two_bindings_that_patch_the_same_field_wins(
+    first: Json, second: Json, *, lost: bool
+) -> None:
     made = rendered(DEPLOYMENT, [*items(first, binding="a"), *items(second, binding="b")])
     path = first["patch"]["path"]
     assert made.overridden == ((Overridden("a", path, "b"),) if lost else ())
@@ -311,7 +315,7 @@ def test_patches_that_make_the_record_too_large_inject_nothing() -> None:
     ]
 
 
-def test_a_patch_of_any_depth_is_skipped_alone() -> None:
+def test_a_too_deep_patch_is_skipped_and_other_items_apply() -> None:
     deep: Any = "x"
     for _ in range(5_000):
         deep = {"a": deep}
@@ -329,7 +333,7 @@ def test_the_record_is_on_the_workload_only() -> None:
     assert RECORD not in str(made["spec"])
 
 
-def test_foreign_annotations_stay() -> None:
+def test_other_annotations_are_retained() -> None:
     before = copy.deepcopy(DEPLOYMENT)
     before["metadata"]["annotations"] = {"a": "b"}
     made = rendered(before, items(image("x"))).workload
@@ -342,12 +346,12 @@ def test_a_record_that_would_be_too_large_injects_nothing() -> None:
     made = rendered(DEPLOYMENT, items(image("y"), large))
     assert made.workload == DEPLOYMENT
     assert {each.reason for each in made.skipped} == {"RecordTooLarge"}
-    # What was injected before is given back.
+    # Earlier injections are restored.
     live = rendered(DEPLOYMENT, items(image("y"))).workload
     assert rendered(live, items(image("y"), large)).workload == DEPLOYMENT
 
 
-def test_a_container_that_went_takes_its_slots_along() -> None:
+def test_a_removed_container_removes_its_records() -> None:
     live = rendered(DEPLOYMENT, items(image("x", "side"), env("side", A="y"))).workload
     del live["spec"]["template"]["spec"]["containers"][1]
     made = rendered(live, items(image("x", "side")))
@@ -363,8 +367,8 @@ def test_a_malformed_workload_has_no_slots(workload: Json) -> None:
     assert {each.reason for each in made.skipped} == {"ContainerNotFound"}
 
 
-def test_a_record_that_costs_too_much_is_no_record() -> None:
-    """A user who may edit a workload writes both the searched values and the lists that are searched."""
+def test_a_record_that_is_too_expensive_to_apply_is_ignored() -> None:
+    """A user who may edit a workload controls both the searched values and the searched lists."""
 
     def reached_work() -> float:
         return float(metrics.BOUNDS_REACHED.labels("work of a rendering")._value.get())
@@ -380,7 +384,7 @@ def test_a_record_that_costs_too_much_is_no_record() -> None:
     assert list(map(str, made.record)) == ["image/app"]
 
 
-def test_items_that_cost_too_much_inject_nothing_and_give_back_the_rest() -> None:
+def test_items_that_are_too_expensive_are_skipped_and_earlier_ones_restored() -> None:
     live = rendered(DEPLOYMENT, items(image("x"))).workload
     many = [
         each for number in range(20) for each in items(env(**{f"V{number}-{n}": "x" for n in range(200)}))

@@ -1,4 +1,4 @@
-"""Random histories of writers and bindings: whatever happened, taking the bindings away leaves what writers wrote."""
+"""Random histories of writers and bindings: removing all bindings always restores what the writers wrote."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ STEPS = st.one_of(
 
 
 class Oracle:
-    """A workload with its bindings, and beside it what its writers want: that is all the test compares with."""
+    """A workload with its bindings, and the workload that its writers want, for comparison."""
 
     def __init__(self) -> None:
         self.items: list[BindingItem] = []
@@ -106,39 +106,39 @@ class Oracle:
         self.live = stored(DEPLOYMENT)
 
     def bind(self, fields: list[Json]) -> None:
-        """The bindings change; the controller renders what is there."""
+        """Change the bindings; the controller renders the current workload."""
         self.items = [BindingItem(f"b{number}", each) for number, each in enumerate(fields)]
         self.admit(self.live)
 
     def edit(self, slot: Slot, value: Any) -> None:
-        """A writer reads the workload, changes one field and sends it back, with all that was injected."""
+        """Let a writer read the workload, change one field and send it back with all injected values."""
         incoming = copy.deepcopy(self.live)
         record = read_record(self.live)
         injected = record.get(slot)
         try:
             write_slot(incoming, slot, value)
         except SlotUnavailable:
-            return  # a patch took the container or the volume away
-        # Who sends exactly what was injected is not noticed: the known limit.
+            return  # a patch removed the container or the volume
+        # A writer that sends exactly the injected value is not recognized: a known limit.
         if injected is None or injected.injected != value:
             write_slot(self.base, slot, value)
         self.admit(incoming)
 
     def replace(self, writes: list[tuple[Slot, Any]]) -> None:
-        """A writer that has never read the workload sends a manifest of its own."""
+        """Let a writer that has never read the workload send its own manifest."""
         manifest = stored(DEPLOYMENT)
         for slot, value in writes:
             write_slot(manifest, slot, value)
         before = self.base
         self.base = copy.deepcopy(manifest)
         for slot, entry in read_record(self.live).items():
-            # What patches set, no manifest says.
+            # Fields set by patches are in no manifest.
             if slot.kind != FIELD and read_slot(manifest, slot) == entry.injected:
                 write_slot(self.base, slot, read_slot(before, slot))
         self.admit(manifest)
 
     def forge(self, note: str) -> None:
-        """A writer changes the record: the webhook takes the one of the stored object."""
+        """Let a writer change the record: the webhook uses the stored object's record."""
         incoming = copy.deepcopy(self.live)
         incoming["metadata"].setdefault("annotations", {})["apps.openyurt.io/config-bindings"] = note
         self.admit(incoming)
@@ -155,7 +155,7 @@ class Oracle:
 
 
 def stored(workload: Json) -> Json:
-    """A workload as the API server stores it: with defaults, without empty lists, and with quantities its own way."""
+    """Return a workload as the API server stores it: with defaults, without empty lists, with normalized quantities."""
     obj = copy.deepcopy(workload)
     spec = pod_spec(obj)
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
@@ -172,7 +172,8 @@ def stored(workload: Json) -> Json:
 
 
 def without_order(workload: Json) -> Json:
-    """Variables that a writer made its own come in another order than the oracle puts them: they are a map by name."""
+    """Sort the variables: those that a writer took over have another order in the oracle, and variables are a map by
+    name."""
     sorted_ones = stored(workload)
     spec = pod_spec(sorted_ones)
     for container in [*spec["containers"], *spec.get("initContainers", [])]:
@@ -183,7 +184,7 @@ def without_order(workload: Json) -> Json:
 
 @settings(max_examples=300)
 @given(st.lists(STEPS, max_size=12))
-def test_any_history_is_given_back(steps: list[Any]) -> None:
+def test_removing_all_bindings_restores_the_writers_workload(steps: list[Any]) -> None:
     oracle = Oracle()
     for step, argument in steps:
         match step:
@@ -199,7 +200,7 @@ def test_any_history_is_given_back(steps: list[Any]) -> None:
 
 
 @given(st.lists(st.lists(ITEMS | PATCHES, max_size=6), max_size=6))
-def test_bindings_alone_leave_every_byte_as_it_was(changes: list[list[Json]]) -> None:
+def test_adding_and_removing_bindings_restores_every_byte(changes: list[list[Json]]) -> None:
     oracle = Oracle()
     for fields in changes:
         oracle.bind(fields)

@@ -1,4 +1,4 @@
-"""Slots of a workload, and the record of what was injected into them."""
+"""Slots of a workload, and the record of the injected values."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_missing_container_makes_its_slot_unavailable() -> None:
 
 
 def noted(note: str) -> Json:
-    """The workload with a record."""
+    """Return the workload with a record."""
     workload = copy.deepcopy(DEPLOYMENT)
     workload["metadata"]["annotations"] = {RECORD: note}
     return workload
@@ -97,13 +97,13 @@ def noted(note: str) -> Json:
         '{"field/": {"was": "x", "set": "app:1"}}',
     ],
 )
-def test_a_malformed_record_is_no_record(note: str) -> None:
+def test_a_malformed_record_is_ignored(note: str) -> None:
     workload = noted(note)
     assert read_record(workload) == {}
     assert rendered(workload, []).workload == DEPLOYMENT
 
 
-def test_a_record_over_its_bound_is_no_record() -> None:
+def test_a_record_beyond_its_bound_is_ignored() -> None:
     reached = metrics.BOUNDS_REACHED.labels("record of a binding")
     before = reached._value.get()
     entry = {"was": "base", "set": "app:1"}

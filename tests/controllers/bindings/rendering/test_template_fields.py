@@ -1,4 +1,4 @@
-"""How two pod specs differ field by field, and what patches make of one."""
+"""The differences of two pod specs field by field, and the effect of patches on a pod spec."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ SIDE = {"name": "side", "image": "side:1"}
         ({"a": 1}, {"a": 2}, {"a": FieldChange(1, 2)}),
         ({}, {"a": {"b": 1}}, {"a": FieldChange(None, {"b": 1})}),
         ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a/c": FieldChange(2, 3)}),
-        # What becomes empty is dropped by the API server, and what was empty is not there.
+        # The API server drops fields that become empty; empty ones do not exist before either.
         ({"a": {"b": 1}}, {"a": {}}, {"a": FieldChange({"b": 1}, {})}),
         ({"a": [1]}, {"a": []}, {"a": FieldChange([1], [])}),
         ({"a/b": {"c~d": 1}}, {"a/b": {"c~d": 2}}, {"a~1b/c~0d": FieldChange(1, 2)}),
-        # Elements with a merge key.
+        # List elements with a merge key.
         (
             {"containers": [APP]},
             {"containers": [SIDE, APP]},
@@ -57,7 +57,7 @@ SIDE = {"name": "side", "image": "side:1"}
             {"containers": [{**APP, "env": [{"name": "A", "value": "b"}]}]},
             {"containers/name=app/env/name=A/value": FieldChange("a", "b")},
         ),
-        # Elements without.
+        # List elements without a merge key.
         (
             {"tolerations": [{"key": "a"}]},
             {"tolerations": [{"key": "a"}, {"key": "b"}]},
@@ -68,14 +68,14 @@ SIDE = {"name": "side", "image": "side:1"}
             {"args": ["b"]},
             {'args/"a"': FieldChange("a", None), 'args/"b"': FieldChange(None, "b")},
         ),
-        # The same value twice, and another order: the complete list.
+        # A repeated value, and another order: the complete list differs.
         ({"args": ["a", "a"]}, {"args": ["a"]}, {"args": FieldChange(["a", "a"], ["a"])}),
         (
             {"containers": [APP, SIDE]},
             {"containers": [SIDE, APP]},
             {"containers": FieldChange([APP, SIDE], [SIDE, APP])},
         ),
-        # Two ports of one number: they are named by their values.
+        # Two ports with one number are identified by their values.
         (
             {"ports": [{"containerPort": 1, "protocol": "TCP"}]},
             {"ports": [{"containerPort": 1, "protocol": "TCP"}, {"containerPort": 1, "protocol": "UDP"}]},
@@ -87,7 +87,7 @@ SIDE = {"name": "side", "image": "side:1"}
         ),
     ],
 )
-def test_differences(before: Json, after: Json, found: dict[str, FieldChange]) -> None:
+def test_differences_of_two_pod_specs(before: Json, after: Json, found: dict[str, FieldChange]) -> None:
     assert {format_path(path): each for path, each in differences(before, after).items()} == found
 
 
@@ -108,7 +108,7 @@ SPECS = st.dictionaries(st.sampled_from(["containers", "volumes", "args", "other
     {"tolerations": [{"key": "a", "effect": "x"}]},
 )
 @given(SPECS, SPECS)
-def test_every_difference_is_undone(before: Json, after: Json) -> None:
+def test_every_difference_can_be_reverted(before: Json, after: Json) -> None:
     def without_empty(spec: Json) -> Json:
         """Remove lists that became empty, because the API server does not store them."""
         return {name: value for name, value in spec.items() if value not in ([], {})}
@@ -149,7 +149,7 @@ def test_a_removed_container_needs_no_restoration() -> None:
         ("x", "x", (), True),
         ("x", "y", (), False),
         (1, True, (), False),
-        # Defaults come on top; what is empty, false or 0 is left out.
+        # The live value has defaults in addition; empty, false and 0 values are left out.
         ({"a": 1, "b": 2}, {"a": 1}, (), True),
         ({"a": 1}, {"a": 1, "b": 2}, (), False),
         ({"a": 1}, {"a": 1, "b": False, "c": 0, "d": "", "e": {}, "f": []}, (), True),
@@ -164,16 +164,16 @@ def test_a_removed_container_needs_no_restoration() -> None:
         ({"limits": {"cpu": "500m"}}, {"limits": {"cpu": "0.5"}}, ("resources",), True),
     ],
 )
-def test_a_live_value_covers_the_wanted_one(
+def test_a_live_value_with_defaults_equals_the_wanted_one(
     live: Any, wanted: Any, path: tuple[str, ...], does: bool
 ) -> None:
     assert covers(live, wanted, path) is does
 
 
 @pytest.mark.parametrize("wanted", ["a{}", "b{}"], ids=["there", "gone"])
-def test_a_list_is_read_a_few_times_however_many_of_its_elements_a_record_names(wanted: str) -> None:
+def test_a_list_is_scanned_a_bounded_number_of_times_for_any_record(wanted: str) -> None:
     class Counted(list[Any]):
-        """A list that counts how often it is read from the start."""
+        """A list that counts its scans."""
 
         reads = 0
 
@@ -190,7 +190,7 @@ def test_a_list_is_read_a_few_times_however_many_of_its_elements_a_record_names(
 
 
 @pytest.mark.parametrize("value", ["", ".", "m", "1 Gi", "1mi", "1Ki ", "one", True, None, [], {}, "9" * 100])
-def test_a_malformed_quantity_is_none(value: Any) -> None:
+def test_a_malformed_quantity_is_not_parsed(value: Any) -> None:
     assert parse_quantity(value) is None
 
 
@@ -202,12 +202,12 @@ def test_a_malformed_quantity_is_none(value: Any) -> None:
         ("1Gi", "1024Mi", ("emptyDir", "sizeLimit"), True),
         ("1", "2", ("limits", "cpu"), False),
         ("x", "x", ("limits", "cpu"), False),
-        # A text that looks like a quantity, elsewhere.
+        # A text that looks like a quantity in another field.
         ("1", "1000m", ("env", "name=A", "value"), False),
         ("1", "1000m", (), False),
     ],
 )
-def test_quantities_are_compared_where_they_stand(
+def test_quantities_are_compared_only_in_quantity_fields(
     left: Any, right: Any, path: tuple[str, ...], same: bool
 ) -> None:
     assert same_quantity(left, right, path) is same
@@ -238,7 +238,7 @@ def applied(fields: Json) -> tuple[Json, str]:
         (patch("remove", "/volumes/0"), ("volumes",), []),
         # kube-apiserver's leniency: `replace` names a member that is not there.
         (patch("replace", "/hostNetwork", True), ("hostNetwork",), True),
-        # A second port or mount of a key is the API server's to judge.
+        # A second port or mount with one key is validated by the API server.
         (
             patch("add", "/containers/0/ports/-", {"containerPort": 80, "protocol": "UDP"}),
             ("containers", 0, "ports", 1, "protocol"),

@@ -1,1 +1,1 @@
-"""Helpers of the tests of the duty `nodes`."""
+"""Helpers for tests of the controller `nodes`."""

@@ -1,4 +1,4 @@
-"""A pool whose nodes get hubs by their label, and such nodes with a simulated kubelet each."""
+"""A pool whose labelled nodes get hubs, with a simulated kubelet for each node."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.controllers.support.scene import NODES, POOLS, Scene, condition
 from tests.support.worker import Worker
 
 INTERVAL = 0.05
-"""Seconds between two looks of the kubelets."""
+"""Seconds between two polls of the kubelets."""
 EDGE_WORKER = "openyurt.io/is-edge-worker"
 PHASE = "edgehub.io/hub-phase"
 JOBS = "/apis/batch/v1/namespaces/kube-system/jobs"
 JOBS_PODS = "edgehub.io/job=node"
-"""The label of the pods of the duty's Jobs."""
+"""The label of the pods of the controller's Jobs."""
 
 
 class ConvertedPool(Scene):
@@ -33,21 +33,21 @@ class ConvertedPool(Scene):
             self.admin.patch(f"{NODES}/{node}", {"metadata": {"labels": {EDGE_WORKER: value}}})
 
     def ask_for(self, version: str | None) -> None:
-        """Set the version that the pool's hubs are to have."""
+        """Set the desired version of the pool's hubs."""
         self.annotate({"edgehub.io/hub-version": version})
 
     def try_again(self, node: str) -> None:
-        """Make the manager try a node again that has failed."""
+        """Let the manager retry a failed node."""
         self.admin.patch(f"{NODES}/{node}", {"metadata": {"annotations": {PHASE: None}}})
 
     def phases(self) -> dict[str, str]:
-        """The phase of each node, without times; "" for none."""
+        """Return the phase of each node, without times; "" for none."""
         found = {each["metadata"]["name"]: each for each in self.admin.get(NODES)["items"]}
         notes = {node: found[node]["metadata"].get("annotations", {}).get(PHASE, "") for node in self.members}
         return {node: note.partition(" ")[0] for node, note in notes.items()}
 
     def pool_condition(self) -> tuple[str, str]:
-        """Reason and message of the pool's condition."""
+        """Return reason and message of the pool's condition."""
         found = self.admin.get(f"{POOLS}/{self.name_of_pool}")
         try:
             said = condition(found, "HubsInstalled")
@@ -59,7 +59,7 @@ class ConvertedPool(Scene):
         return lambda: set(self.phases().values()) == {phase}
 
     def jobs(self, action: str = "") -> list[str]:
-        """The nodes of all Jobs of this pool, or of Jobs with this action, with repetitions."""
+        """Return the nodes of all Jobs of this pool, or of Jobs with this action, with repetitions."""
         pods = [each["spec"]["template"]["spec"] for each in self.admin.get(JOBS)["items"]]
         return sorted(
             pod["nodeName"]
@@ -72,7 +72,7 @@ class ConvertedPool(Scene):
 
 
 class ConvertedNodes(Worker, ConvertedPool):
-    """A context manager, in which the kubelets run."""
+    """The nodes and their running kubelets, as a context manager."""
 
     def __init__(self, cloud: RealCloud, count: int, **annotations: str) -> None:
         given = {f"edgehub.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
@@ -84,9 +84,9 @@ class ConvertedNodes(Worker, ConvertedPool):
         self._nodes = {node: SimulatedNode(client, node) for node in self.members}
         self._client = client
         self.fails: set[str] = set()
-        """Nodes whose doctor finds a fault."""
+        """Nodes whose doctor finds an error."""
         self.holds: set[str] = set()
-        """Absent nodes, whose Jobs do not begin."""
+        """Absent nodes, whose Jobs do not start."""
         self.silent: set[str] = set()
         """Nodes whose hub never reports that it is healthy."""
         self.bad: set[str] = set()
@@ -94,7 +94,7 @@ class ConvertedNodes(Worker, ConvertedPool):
         self.missing: set[str] = set()
         """Versions whose image cannot be pulled."""
         self.ran: list[tuple[str, str]] = []
-        """The action of each Job, and its node."""
+        """The action and the node of each Job."""
 
     def go_away(self, node: str) -> None:
         self.holds.add(node)
@@ -114,7 +114,7 @@ class ConvertedNodes(Worker, ConvertedPool):
         self.admin.patch(f"{POOLS}/{self.name_of_pool}/status", {"status": {"leaderEndpoints": leaders}})
 
     def upgraded(self) -> list[str]:
-        """The nodes of all Jobs that upgraded a hub, in their order."""
+        """Return the nodes of all Jobs that upgraded a hub, in order."""
         return [node for action, node in self.ran if action == "upgrade"]
 
     def _work(self) -> None:

@@ -1,4 +1,4 @@
-"""A control plane with the Job controller, and a manager of the duty `nodes` with the rights of the chart."""
+"""A control plane with the Job controller, and a manager of the controller `nodes` with the chart's permissions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def nodes_cloud(
     controllers: Sequence[str] = (),
     manager_flags: Sequence[str] = (),
 ) -> Iterator[RealCloud]:
-    """Start the cloud. `controllers` and `manager_flags` are additional ones of kube-controller-manager."""
+    """Start the cloud. `controllers` and `manager_flags` are added to those of kube-controller-manager."""
     with RealCloud(
         folder,
         programs,

@@ -1,4 +1,5 @@
-"""A node as the cloud sees it, which ends the Jobs of the duty `nodes` as a test sets, and renews its Lease."""
+"""A node as the cloud sees it, which finishes the Jobs of the controller `nodes` as a test sets, and renews its
+Lease."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ NO_HUB = "failed   kubeconfig  /etc/kubernetes/kubelet.conf has an exec plugin, 
 
 
 class SimulatedNode:
-    """Threads may share it."""
+    """A simulated node; threads may share it."""
 
     def __init__(self, client: RestClient, node: str, duration: int = 3600) -> None:
         """`duration` is the Lease's, in seconds."""
@@ -50,7 +51,7 @@ class SimulatedNode:
         return action
 
     def refuse_image(self, pod: Json) -> None:
-        """Say as kubelet does that the image of a pod cannot be pulled, until the pod is deleted."""
+        """Report like kubelet that the image of a pod cannot be pulled, until the pod is deleted."""
         path = f"{PODS}/{pod['metadata']['name']}"
         if "deletionTimestamp" in pod["metadata"]:
             self._client.request("DELETE", path, body={"gracePeriodSeconds": 0})
@@ -65,7 +66,7 @@ class SimulatedNode:
         self.renew()
 
     def renew(self) -> None:
-        """Renew the Lease as a node's hub does, with its status, or as kubelet does without a hub."""
+        """Renew the Lease like a node's hub, with its status, or like kubelet without a hub."""
         with self._lock:
             status = {"version": self._version, **({"rollback": self._rollback} if self._rollback else {})}
             notes = {"edgehub.io/hub-status": json.dumps(status)} if self._version else {}
@@ -77,13 +78,13 @@ class SimulatedNode:
 
 
 def failed(message: str) -> Json:
-    """The status of a pod whose program has failed with this termination message."""
+    """Return the status of a pod whose program failed with this termination message."""
     ended = {"terminated": {"exitCode": 1, "message": message}}
     return {"status": {"phase": "Failed", "containerStatuses": [container_status(ended)]}}
 
 
 def container_status(state: Json) -> Json:
-    """The status of a Job's container in this state."""
+    """Return the status of a Job's container in this state."""
     return {
         "name": "edgehub",
         "state": state,
@@ -95,10 +96,10 @@ def container_status(state: Json) -> Json:
 
 
 def image_of(pod: Json) -> str:
-    """The image of a Job's pod."""
+    """Return the image of a Job's pod."""
     return str(pod["spec"]["containers"][0]["image"])
 
 
 def now(*, micro: bool = False) -> str:
-    """The time of a status, or of a Lease."""
+    """Return the current time in the format of a status or a Lease."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")

@@ -1,1 +1,1 @@
-"""Tests of `kube/http/`."""
+"""Tests of `kube/http/transport/`."""

@@ -1,4 +1,4 @@
-"""The hub's session: one connection for all requests, and the requests on it when a peer misbehaves."""
+"""The hub's session: one connection for all requests, and its requests when a peer misbehaves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def answer(asked: Asked) -> None:
 
 
 def hold(asked: Asked) -> None:
-    """Send a watch with one event so far."""
+    """Start a watch response with one event, and leave it open."""
     asked.head()
     asked.data(b"event")
 
@@ -47,7 +47,7 @@ async def ask(
         return response.status, await response.read(LIMIT)
 
 
-async def test_a_request_and_its_answer() -> None:
+async def test_a_request_gets_its_response() -> None:
     peer = Peer(answer)
     async with peer.session() as session:
         headers = (
@@ -86,7 +86,7 @@ async def test_all_requests_share_a_connection() -> None:
         assert peer.connections == 1
 
 
-async def test_past_the_peers_limit_there_is_another_connection() -> None:
+async def test_requests_beyond_the_peers_stream_limit_open_another_connection() -> None:
     peer = Peer(hold, 2)
     async with peer.session() as session:
         opened = [session.get(peer.url) for _ in range(5)]
@@ -101,8 +101,8 @@ async def test_past_the_peers_limit_there_is_another_connection() -> None:
             await each.__aexit__(None, None, None)
 
 
-async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
-    """The pool opened connections without end."""
+async def test_a_server_with_a_stream_limit_of_zero_is_connected_to_once() -> None:
+    """The pool once opened connections without end."""
     opened: list[Sink] = []
 
     async def connect(_: str) -> Connection:
@@ -130,8 +130,8 @@ async def test_a_body_is_sent_within_the_window_of_the_peer(size: int) -> None:
     assert peer.asked[0].fields["content-length"] == str(size)
 
 
-async def test_a_cut_ends_connections_that_are_being_opened() -> None:
-    """A lease waited for ten seconds in a black hole, although another way was there after five."""
+async def test_a_cut_aborts_connections_that_are_being_opened() -> None:
+    """A lease renewal once waited ten seconds in a black hole, although another uplink was available after five."""
     opening: list[str] = []
 
     async def connect(key: str) -> Connection:
@@ -183,7 +183,7 @@ async def test_a_connection_that_timed_out_gets_no_further_request() -> None:
         await peer.were_closed(2)
 
 
-async def test_an_answer_that_does_not_end_in_time() -> None:
+async def test_a_response_that_does_not_end_times_out() -> None:
     peer = Peer(hold)
     async with peer.session() as session:
         with pytest.raises(TimeoutError):
@@ -200,7 +200,7 @@ def reset_in_the_middle(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("act", [reset_at_once, reset_in_the_middle])
-async def test_an_answer_that_breaks_off_does_not_disturb_a_parallel_one(
+async def test_an_aborted_response_does_not_affect_a_parallel_one(
     act: Callable[[Asked], None],
 ) -> None:
     peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked))
@@ -221,7 +221,7 @@ LOSSES: dict[str, Callable[[Asked], None]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(loss: str) -> None:
+async def test_a_lost_connection_aborts_its_requests_and_the_next_opens_a_new_one(loss: str) -> None:
     peer = Peer(lambda asked: LOSSES[loss](asked) if asked.fields[":path"] == "/x" else hold(asked))
     async with peer.session() as session:
         async with session.get(f"{peer.url}/w") as watch:
@@ -237,7 +237,7 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(lo
 
 
 async def test_a_lost_connection_is_removed_from_the_pool_under_any_key() -> None:
-    """Each token of a pod is a key, and a pod gets a new one each hour."""
+    """Each token of a pod is a key, and a pod gets a new token each hour."""
     made = [SimpleNamespace(is_open=True, has_capacity=True) for _ in range(2)]
 
     async def connect(key: int) -> Connection:
@@ -250,7 +250,7 @@ async def test_a_lost_connection_is_removed_from_the_pool_under_any_key() -> Non
     assert [*pool._connections] == [1]
 
 
-async def test_a_peer_of_another_protocol() -> None:
+async def test_a_peer_of_another_protocol_is_unreachable() -> None:
     session = CleartextSession()
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -266,7 +266,7 @@ async def test_a_peer_of_another_protocol() -> None:
                 pass
 
 
-async def test_a_running_request_ends_with_the_session() -> None:
+async def test_closing_the_session_aborts_a_running_request() -> None:
     peer = Peer(hold)
     async with peer.session() as session, session.get(peer.url) as response:
         chunks = response.chunks()
@@ -276,7 +276,7 @@ async def test_a_running_request_ends_with_the_session() -> None:
             await anext(chunks)
 
 
-async def test_an_answer_comes_in_pieces() -> None:
+async def test_a_response_is_returned_in_pieces() -> None:
     peer = Peer(hold)
     async with peer.session() as session:
         asked = session.get(peer.url + "/")
@@ -291,7 +291,7 @@ async def test_an_answer_comes_in_pieces() -> None:
 
 
 async def test_unread_data_is_bounded_and_waits_at_the_peer() -> None:
-    """A packed watch comes faster than its reader applies what it unpacks to."""
+    """A compressed watch arrives faster than its reader applies the decompressed events."""
     peer = Peer(lambda asked: asked.head())
     async with peer.session() as session, asyncio.timeout(LATER):
         asked = session.get(peer.url + "/")

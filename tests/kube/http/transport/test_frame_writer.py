@@ -12,7 +12,7 @@ from tests.kube.support.sink import Sink, connected, fields
 
 
 class Filling(Sink):
-    """The transport of a server that has stopped reading: it pauses as soon as something is buffered."""
+    """The transport of a server that has stopped reading: it pauses once anything is buffered."""
 
     def __init__(self, made: Http2Connection) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Filling(Sink):
 
 
 async def test_a_request_cancelled_before_it_is_sent_is_never_sent() -> None:
-    """Requests of 60 KB that are opened and cancelled filled the memory while a slow link took the first."""
+    """Requests of 60 KB that were opened and cancelled once filled the memory while a slow link sent the first."""
 
     def paths(decoder: Decoder, frames: list[Frame]) -> list[str]:
         heads = [
@@ -83,7 +83,7 @@ async def test_a_body_that_ends_before_its_headers_are_sent_is_complete() -> Non
 
 
 async def test_bodies_are_sent_alternately() -> None:
-    """A lease waited until a server with a small window had taken all of an upload."""
+    """A lease renewal once waited until a server with a small window had accepted all of an upload."""
     made, _ = connected(Http2Connection)
     upload, lease = ResponseSink(), ResponseSink()
     made.data_received(SettingsFrame(0, {4: 2**20}).serialize())
@@ -97,7 +97,7 @@ async def test_bodies_are_sent_alternately() -> None:
 
 
 async def test_data_written_at_once_is_bounded_by_the_socket() -> None:
-    """Otherwise a lease waits behind all uploads that fit into the server's windows, for minutes on a slow link."""
+    """Otherwise a lease renewal waits for all uploads that fit into the server's windows, minutes on a slow link."""
     made = Http2Connection()
     sink = Filling(made)
     made.data_received(SettingsFrame(0, {4: 2**20}).serialize())
@@ -111,7 +111,7 @@ async def test_data_written_at_once_is_bounded_by_the_socket() -> None:
     made.connection_lost(None)
 
 
-async def test_a_server_that_asks_and_does_not_read_loses_its_connection(reached: list[str]) -> None:
+async def test_the_connection_of_a_server_that_pings_and_does_not_read_is_closed(reached: list[str]) -> None:
     made, response = Http2Connection(), ResponseSink()
     sink, pings = Filling(made), PingFrame(0, bytes(8)).serialize() * 1000
     made.send(fields("/"), b"", response)

@@ -1,4 +1,4 @@
-"""The decoder restores header blocks of hpack's encoder, and refuses what is none."""
+"""The decoder restores header blocks of hpack's encoder, and refuses malformed ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ HEADS = st.tuples(
 
 
 @given(st.lists(HEADS, max_size=12))
-def test_a_head_is_unpacked_as_it_was(sent: list[tuple[int | None, list[tuple[bytes, bytes]], bool]]) -> None:
+def test_a_header_block_is_decoded_unchanged(
+    sent: list[tuple[int | None, list[tuple[bytes, bytes]], bool]],
+) -> None:
     encoder, decoder = Encoder(), HpackDecoder(2**20)
     for table_size, fields, is_packed in sent:
         if table_size is not None:
@@ -52,7 +54,7 @@ def test_a_malformed_header_block_ends_the_connection(block: bytes, why: str) ->
     assert caught.value.code == EndCode.COMPRESSION_ERROR
 
 
-def test_a_head_that_refers_to_a_long_field_again_and_again_is_bounded() -> None:
+def test_a_header_block_that_repeats_a_long_field_is_bounded() -> None:
     decoder = HpackDecoder(10_000)
     first = Encoder().encode([(b"x", b"~" * 3000)], huffman=False)
     assert len(decoder.decode(first + b"\xbe" * 2)) == 3
@@ -61,9 +63,9 @@ def test_a_head_that_refers_to_a_long_field_again_and_again_is_bounded() -> None
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_are_a_head_or_none(block: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused_like_by_hpack(block: bytes) -> None:
     def refusal() -> int | None:
-        """The code with which the connection ends; None for a head."""
+        """Return the error code that closes the connection; None for a valid header block."""
         try:
             HpackDecoder(1000).decode(block)
         except PeerError as error:

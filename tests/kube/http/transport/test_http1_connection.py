@@ -1,4 +1,4 @@
-"""A connection of HTTP/1.1: when it is kept, what it makes of a server that misbehaves, and who waits for whom."""
+"""An HTTP/1.1 connection: when it is reused, its handling of misbehaving servers, and back-pressure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPLETE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Peer:
-    """Answers the head of each request by `answers`, in their order and then with the last; `end` closes after one."""
+    """Answer the head of each request from `answers`, in order and then with the last one; `end` closes after one."""
 
     def __init__(self, *answers: bytes, end: bool = False) -> None:
         self.answers = list(answers)
@@ -70,7 +70,7 @@ async def test_a_connection_is_reused_for_the_next_request() -> None:
     assert peer.heads[0] == b"GET /x?y=%20 HTTP/1.1\r\nhost: " + authority + b"\r\nx-own: 1\r\n\r\n"
 
 
-async def test_requests_at_one_time_have_a_connection_each() -> None:
+async def test_concurrent_requests_have_separate_connections() -> None:
     peer = Peer(COMPLETE)
     async with peer.serve() as session:
         assert await asyncio.gather(*(ask(session, peer) for _ in range(5))) == [b"ok"] * 5
@@ -88,15 +88,15 @@ async def test_requests_at_one_time_have_a_connection_each() -> None:
     ],
 )
 async def test_a_response_records_whether_its_end_was_framed(answer: bytes, is_framed: bool) -> None:
-    """A body that nothing but the end of the connection ends may have been cut."""
+    """A body that is delimited only by the close of the connection may be truncated."""
     peer = Peer(answer, end=True)
     async with peer.serve() as session, session.get(peer.url) as got:
         assert await got.read(LIMIT) == b"ok"
         assert got.is_framed is is_framed
 
 
-async def test_a_content_length_beside_chunks_is_dropped() -> None:
-    """A client that believed it would take the rest of the body for the next answer."""
+async def test_a_content_length_of_a_chunked_response_is_dropped() -> None:
+    """A client that used it would take the rest of the body for the next response."""
     peer = Peer(
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     )
@@ -105,7 +105,7 @@ async def test_a_content_length_beside_chunks_is_dropped() -> None:
         assert await got.read(LIMIT) == b"ok"
 
 
-async def test_the_answer_to_a_head_has_no_body() -> None:
+async def test_the_response_to_head_has_no_body() -> None:
     peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
     async with peer.serve() as session:
         assert await ask(session, peer, "HEAD") == b""
@@ -125,15 +125,15 @@ async def test_the_answer_to_a_head_has_no_body() -> None:
     ],
     ids=["another protocol", "cut", "a cut chunk", "a head without end", "a head of many fields", "nothing"],
 )
-async def test_a_truncated_answer_is_an_error(answer: bytes) -> None:
+async def test_a_truncated_response_is_an_error(answer: bytes) -> None:
     peer = Peer(answer, end=True)
     async with peer.serve() as session:
         with pytest.raises(ConnectionResetError):
             await ask(session, peer, "POST", b"x")
 
 
-async def test_bytes_after_an_answer_close_the_connection() -> None:
-    """The rest of one answer must not become the next one's."""
+async def test_bytes_after_a_response_close_the_connection() -> None:
+    """They must not become a part of the next response."""
     peer = Peer(COMPLETE + COMPLETE.replace(b"ok", b"no"), COMPLETE)
     async with peer.serve() as session:
         for _ in range(2):
@@ -143,7 +143,7 @@ async def test_bytes_after_an_answer_close_the_connection() -> None:
 
 @pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
 async def test_a_read_on_a_closed_idle_connection_is_sent_again(method: str, again: bool) -> None:
-    """A server closes what is idle, and a write may have been done."""
+    """A server closes idle connections; a write may have been executed."""
     peer = Peer(COMPLETE, b"", COMPLETE)
     async with peer.serve() as session:
         assert await ask(session, peer) == b"ok"
@@ -156,8 +156,8 @@ async def test_a_read_on_a_closed_idle_connection_is_sent_again(method: str, aga
 
 
 @pytest.mark.parametrize("asks_for", [None, b"upgrade"])
-async def test_a_read_that_a_command_may_follow_is_sent_once(asks_for: bytes | None) -> None:
-    """A client asks for exec with GET where it speaks by WebSocket."""
+async def test_a_get_that_may_execute_a_command_is_sent_once(asks_for: bytes | None) -> None:
+    """A WebSocket client requests exec with GET."""
     made, _ = connected(Http1Connection)
     first, second = ResponseSink(), ResponseSink()
     made.send(fields(), b"", first)
@@ -201,7 +201,7 @@ async def test_an_idle_connection_is_closed() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_watch_may_be_silent() -> None:
+async def test_a_silent_watch_does_not_time_out() -> None:
     made, sink = connected(Http1Connection)
     response = ResponseSink()
     made.send(fields(), b"", response)
@@ -212,7 +212,7 @@ async def test_a_watch_may_be_silent() -> None:
 
 
 async def test_tcp_keepalive_is_on_for_a_silent_watch() -> None:
-    """A watch brings nothing for as long as nothing happens, and routers forget connections."""
+    """A watch may be silent for long, and routers drop silent connections."""
     peer = Peer(COMPLETE)
     async with peer.serve():
         host, _, port = peer.url.removeprefix("http://").partition(":")

@@ -1,4 +1,4 @@
-"""Connections that a peer closes in order: no request is lost that the peer did not process, and none is sent twice."""
+"""Connections that a peer closes in order: no unprocessed request is lost, and none is sent twice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answer(asked: Asked) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
 async def test_a_request_beyond_the_last_stream_is_sent_again(method: str) -> None:
-    """kube-apiserver closes connections that brought it a bad token, with GOAWAY."""
+    """kube-apiserver closes connections with a bad token by GOAWAY."""
 
     def act(asked: Asked) -> None:
         if peer.connections == 1:
@@ -89,7 +89,7 @@ async def test_a_refused_stream_is_sent_again() -> None:
         assert await ask(session, peer, "/x", "POST", b"!") == b"/x!"
 
 
-async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(reached: list[str]) -> None:
+async def test_retries_end_at_a_peer_that_refuses_every_stream(reached: list[str]) -> None:
     peer = Peer(lambda asked: asked.go_away(0))
     async with peer.session() as session:
         with pytest.raises(NotProcessed):
@@ -115,14 +115,14 @@ async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again() ->
     ],
     ids=["a frame", "a head"],
 )
-async def test_an_oversized_frame_is_a_protocol_error_as_it_arrives(frames: bytes) -> None:
+async def test_an_oversized_frame_is_a_protocol_error_before_it_is_complete(frames: bytes) -> None:
     peer = Peer(lambda asked: asked.say(frames))
     async with peer.session() as session:
         with pytest.raises(ConnectionResetError, match="does not speak"):
             await ask(session, peer, "/x")
 
 
-async def test_a_success_without_a_reader_transfers_the_headers_alone() -> None:
+async def test_a_success_without_a_reader_transfers_only_the_headers() -> None:
     windows: list[int] = []
 
     def act(asked: Asked) -> None:
@@ -140,7 +140,7 @@ async def test_a_success_without_a_reader_transfers_the_headers_alone() -> None:
         assert not peer.asked[1].reset.is_set(), "the next frame takes it along"
 
 
-async def test_a_refusal_is_read_although_successes_are_not() -> None:
+async def test_the_body_of_a_refusal_is_read_even_if_that_of_a_success_is_not() -> None:
     async def refuse(asked: Asked) -> None:
         asked.head(409)
         await peer.has_window(asked)
@@ -156,8 +156,8 @@ async def test_a_refusal_is_read_although_successes_are_not() -> None:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("answers", [True, False])
-async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None:
-    """A router forgets a connection on which nothing passes, and tells nobody."""
+async def test_a_silent_peer_is_pinged(answers: bool) -> None:
+    """A router drops a silent connection without a notification."""
     made, sink = connected(Http2Connection)
     response = ResponseSink()
     made.send(fields(), b"", response)
@@ -191,7 +191,7 @@ async def test_a_ping_measures_the_round_trip() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
+async def test_an_idle_connection_is_closed() -> None:
     made, sink = connected(Http2Connection)
     await asyncio.sleep(3 * SILENCE)
     assert sink.is_gone
@@ -199,8 +199,9 @@ async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
 
 
 @pytest.mark.usefixtures("uncollected")
-async def test_nothing_of_a_connection_outlives_it() -> None:
-    """Each token that a caller invents has one: of 500 of them 37,000 objects waited for a full collection."""
+async def test_a_closed_connection_leaves_no_objects() -> None:
+    """Each token that a caller invents has a connection: 500 of them once left 37,000 objects for a full garbage
+    collection."""
     made, _ = connected(Http2Connection)
     made.ping().add_done_callback(lambda pong: pong.exception())
     seen = weakref.ref(made)

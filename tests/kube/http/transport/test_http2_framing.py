@@ -1,4 +1,4 @@
-"""Frames that HTTP/2 does not allow: the answer or the connection breaks off, and no request waits."""
+"""Frames that HTTP/2 does not allow: the response or the connection is aborted, and no request waits."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ OF_THE_CONNECTION = {
 }
 
 
-class Heard(ResponseSink):
+class RecordingSink(ResponseSink):
     def __init__(self) -> None:
         self.body = b""
 
@@ -97,8 +97,8 @@ class Heard(ResponseSink):
         self.body += piece
 
 
-def asked(method: str = "GET") -> tuple[Http2Connection, Sink, Heard]:
-    (made, sink), heard = connected(Http2Connection), Heard()
+def sent_request(method: str = "GET") -> tuple[Http2Connection, Sink, RecordingSink]:
+    (made, sink), heard = connected(Http2Connection), RecordingSink()
     made.send(fields(method=method), b"", heard)
     sink.take()
     made.data_received(SettingsFrame(0, {}).serialize())
@@ -107,10 +107,8 @@ def asked(method: str = "GET") -> tuple[Http2Connection, Sink, Heard]:
 
 @pytest.mark.parametrize("fault", [*OF_THE_STREAM, *OF_THE_CONNECTION])
 @pytest.mark.parametrize("step", [1, 2**20])
-async def test_a_malformed_answer_breaks_off_and_takes_the_connection_along_if_it_must(
-    fault: str, step: int
-) -> None:
-    made, sink, heard = asked()
+async def test_a_malformed_response_is_aborted_with_the_connection_if_required(fault: str, step: int) -> None:
+    made, sink, heard = sent_request()
     sent = (OF_THE_STREAM | OF_THE_CONNECTION)[fault]
     for at in range(0, len(sent), step):
         made.data_received(sent[at : at + step])
@@ -131,22 +129,22 @@ async def test_a_malformed_answer_breaks_off_and_takes_the_connection_along_if_i
     ],
     ids=["interim head", "trailers", "length", "not modified", "padding", "unknown frames"],
 )
-async def test_an_answer_as_it_may_be(sent: bytes, body: bytes) -> None:
-    made, _, heard = asked()
+async def test_valid_responses_are_accepted(sent: bytes, body: bytes) -> None:
+    made, _, heard = sent_request()
     made.data_received(sent)
     assert (heard.error, heard.has_ended, heard.body) == (None, True, body)
     made.connection_lost(None)
 
 
-async def test_an_answer_to_head_has_a_length_and_no_body() -> None:
-    made, _, heard = asked("HEAD")
+async def test_a_response_to_head_has_a_length_and_no_body() -> None:
+    made, _, heard = sent_request("HEAD")
     made.data_received(head((":status", "200"), ("content-length", "3"), flags=COMPLETE))
     assert (heard.error, heard.has_ended) == (None, True)
     made.connection_lost(None)
 
 
-async def test_the_window_is_widened_as_data_is_consumed() -> None:
-    made, sink, heard = asked()
+async def test_window_updates_are_sent_as_data_is_consumed() -> None:
+    made, sink, heard = sent_request()
     made.data_received(OK + 2 * data(bytes(16_000)))
     made.acknowledge_data(heard, 32_000)
     assert sink.take().endswith(SettingsFrame(0, {}, flags=["ACK"]).serialize()), "the half is not yet taken"
@@ -158,8 +156,8 @@ async def test_the_window_is_widened_as_data_is_consumed() -> None:
 
 
 async def test_a_body_is_sent_within_the_windows_of_stream_connection_and_socket() -> None:
-    made, sink, _ = asked()
-    heard = Heard()
+    made, sink, _ = sent_request()
+    heard = RecordingSink()
     made.send(fields(method="POST"), b"", heard, is_complete=False)
     made.send_more(heard, bytes(2**16), is_last=False)
     assert made.unsent(heard) == 1
@@ -181,8 +179,8 @@ async def test_a_body_is_sent_within_the_windows_of_stream_connection_and_socket
 @pytest.mark.parametrize(
     "said", [SettingsFrame(0, {4: 9}).serialize(), GoAwayFrame(0, last_stream_id=1).serialize()]
 )
-async def test_repeated_frames_cost_no_pass_over_the_streams(said: bytes) -> None:
-    """64 KiB of such frames took 0.3 s with a thousand streams."""
+async def test_repeated_frames_do_not_iterate_over_all_streams(said: bytes) -> None:
+    """64 KiB of such frames once took 0.3 s with a thousand streams."""
 
     class Streams(dict[int, RequestedStream]):
         looks = 0
@@ -193,16 +191,16 @@ async def test_repeated_frames_cost_no_pass_over_the_streams(said: bytes) -> Non
 
         items = values
 
-    made, _, _ = asked()
+    made, _, _ = sent_request()
     made._streams = streams = Streams(made._streams)
     made.data_received(3_000 * said)
     assert streams.looks == 0
     made.connection_lost(None)
 
 
-async def test_the_window_of_a_stream_follows_the_last_settings() -> None:
-    made, _, _ = asked()
-    heard = Heard()
+async def test_the_window_of_a_stream_is_adjusted_by_the_last_settings() -> None:
+    made, _, _ = sent_request()
+    heard = RecordingSink()
     made.data_received(SettingsFrame(0, {4: 5}).serialize())
     made.send(fields(method="POST"), bytes(10), heard)
     assert made.unsent(heard) == 5

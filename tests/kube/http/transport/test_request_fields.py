@@ -18,8 +18,8 @@ from kube.http.transport.request_fields import HeaderFields, request_fields, wit
 @example(b"\xc2\x85")
 @example(b"\x1f")
 @example(b" Bearer token")
-def test_a_headers_value_goes_out_byte_for_byte_or_not_at_all(value: bytes) -> None:
-    """A blank of Unicode was stripped once: a caller without a token became the hub."""
+def test_a_header_value_is_sent_byte_for_byte_or_refused(value: bytes) -> None:
+    """A Unicode blank was once stripped: a caller without a token got the hub's identity."""
 
     def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
         """Return the header fields that h2 decodes on the other side."""
@@ -64,7 +64,7 @@ def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path
         request_fields(method, "http", "a:1", path, [(name, "x")], None)
 
 
-def test_a_server_behind_a_gateway_gets_paths_that_begin_as_its_own() -> None:
+def test_request_paths_start_with_the_servers_path_prefix() -> None:
     fields = request_fields("GET", "https", "h", "/api/v1/pods?limit=1", [("Accept", "x")], None)
     assert with_prefix(b"", fields) is fields
     moved = with_prefix(b"/k8s/c-1", fields)

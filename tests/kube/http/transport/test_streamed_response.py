@@ -1,4 +1,4 @@
-"""The parts of a server's response that are retained."""
+"""The data of a server's response that is retained in memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.http.transport.streamed_response import CHUNK, StreamedResponse
 
 
-async def test_an_answer_in_single_bytes_takes_bounded_memory() -> None:
-    """A leader that sends frames of a byte made a hub keep a hundred times as much."""
-    # A deadline that never comes.
+async def test_a_response_in_single_bytes_takes_bounded_memory() -> None:
+    """Frames of one byte from a leader once took a hundred times their size in a hub."""
+    # A deadline that is never reached.
     far = 1e9
     response, taken = StreamedResponse(far), 0
 
