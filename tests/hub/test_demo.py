@@ -1,4 +1,4 @@
-"""The README's first command, as a person or a script runs it."""
+"""The README's first command, as a user or a script runs it."""
 
 from __future__ import annotations
 
@@ -127,11 +127,11 @@ def test_an_interactive_demo_has_components_and_ends_with_its_terminal(tmp_path:
 LINE = re.compile(
     r"^\S+  (?P<component>\S+) +(?P<verb>\S+) +(?P<what>.+?) +(?P<route>\w+) +(?P<code>\d+) +\d"
 )
-"""A request as `observe` prints it."""
+"""A request as printed by `observe`."""
 
 
 def test_every_line_of_the_demos_outage_has_the_expected_status(tmp_path: Path) -> None:
-    """The demo's kubelet patched a Lease, and read JSON although the copies were in protobuf: visitors saw 503 and
+    """The demo's kubelet once patched a Lease, and read JSON while the copies were in protobuf, so visitors saw 503 and
     406."""
 
     def ask(url: str) -> Any:
@@ -141,7 +141,7 @@ def test_every_line_of_the_demos_outage_has_the_expected_status(tmp_path: Path) 
     hub = ROOT / "scripts" / "hub"
 
     def rehearse(watched: Process, page: str) -> None:
-        """An outage from its beginning to the first lines behind its end, of each kind of request."""
+        """Run an outage from its start until each kind of request was printed after its end."""
         with_a_cloud = (
             "kubelet +get +nodes .* relayed ",
             "kubelet +patch +nodes/status .* relayed ",
@@ -183,7 +183,7 @@ def test_every_line_of_the_demos_outage_has_the_expected_status(tmp_path: Path) 
 
 
 def until_shown(url: str, text: str) -> None:
-    """Return when a page has a text, which may come later, without a notification."""
+    """Return when a page contains a text, which may appear later, without a notification."""
 
     def shown() -> bool:
         with contextlib.suppress(urllib3.exceptions.HTTPError):

@@ -17,7 +17,7 @@ from tests.node.support import callers, hub, hub_image
 
 @pytest.fixture(scope="session")
 def instance() -> Iterator[Instance]:
-    """Yield the checkout's own instance: the running one, or one that is started for the tests and ended after them."""
+    """Yield the checkout's own instance: the running one, or one started for the tests and ended after them."""
     try:
         with lifecycle.running(own()) as instance:
             yield instance
@@ -37,7 +37,7 @@ def clouds(instance: Instance) -> Machine:
 
 @pytest.fixture(scope="session")
 def manager(clouds: Machine) -> None:
-    """Apply to the cloud the manifests that the installation page requires first."""
+    """Apply the manifests to the cloud that the installation page requires first."""
     hub.prepare_cluster(clouds)
     hub.start_manager(clouds)
 
@@ -71,7 +71,7 @@ def bare(instance: Instance, clouds: Machine, manager: None, prepared: None) -> 
 
 @pytest.fixture(scope="session")
 def behind_hub(node: Machine, clouds: Machine, manager: None) -> Iterator[None]:
-    """The node, its kube-proxy and coredns use its hub, from the first test that needs it to the last."""
+    """Return the node; its kube-proxy and coredns use its hub, from the first test that needs it to the last."""
     hub.install(node)
     hub.start_pods_anew(clouds, node.name)
     yield

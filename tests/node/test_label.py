@@ -1,5 +1,5 @@
-"""A label gives a real node its hub, by a Job that a real kubelet runs, and the label's end takes it away; the pool's
-annotation gives it another version."""
+"""A label installs a hub on a real node, by a Job that a real kubelet runs, and its removal removes the hub; the pool's
+annotation changes the version."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ls /sys/class/net | grep edgehub || true
 
 
 def fleet(clouds: Machine) -> list[Json]:
-    """The rows of the fleet."""
+    """Return the rows of the fleet table."""
     asked = ("edgehub", "fleet", f"--kubeconfig={cloud.ADMIN}", "--json")
     return list(json.loads(clouds.run(*asked)))
 
 
 def condition(clouds: Machine, node: Machine) -> Json:
-    """The Node's condition `HubInstalled`, with empty texts where it has none."""
+    """Return the Node's condition `HubInstalled`, with empty strings if it has none."""
     found = json.loads(cloud.kubectl(clouds, "get", "node", node.name, "--output=json"))["status"]
     own = {each["type"]: each for each in found["conditions"]}.get("HubInstalled", {})
     return {"reason": "", "message": "", **own}
@@ -46,7 +46,8 @@ def install(node: Machine, clouds: Machine) -> None:
 
 def test_a_label_installs_a_hub_by_a_job_and_its_removal_removes_it(bare: Machine, clouds: Machine) -> None:
     def check_job(node: str) -> None:
-        """The Job ran with the host's processes, network and root, and the hub is a static pod of the Job's image."""
+        """Check that the Job ran with the host's processes, network and root, and the hub is a static pod with the
+        Job's image."""
         listed = (
             "--namespace=kube-system",
             "get",
@@ -124,7 +125,7 @@ def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
         return bool(condition(clouds, bare)["reason"] == "UpgradeFailed")
 
     def row() -> Json:
-        """The status that the hub reports; empty while a hub is replaced."""
+        """Return the status reported by the hub; empty while a hub is replaced."""
         return {
             name: value
             for each in fleet(clouds)
@@ -133,7 +134,7 @@ def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
         }
 
     def images() -> list[str]:
-        """The image of the hub's pod, as kubelet reads it and as the cloud knows it."""
+        """Return the image of the hub's pod, at kubelet and in the cloud."""
         pod = f"pod/edgehub-{bare.name}"
         path = "--output=jsonpath={.spec.containers[0].image}"
         manifest = json.loads(bare.run("cat", hub.MANIFEST))

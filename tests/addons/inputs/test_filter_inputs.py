@@ -145,7 +145,7 @@ async def test_sources_list_no_more_than_the_inputs_need(cluster: Cluster) -> No
 async def test_inputs_are_missing_and_not_pending_without_a_cloud_or_a_copy(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A hub starts without a cloud, from the state folder of an older hub that did not read these inputs."""
+    """The hub starts offline from the state folder of an older hub that did not read these inputs."""
     buckets, services = cluster.source(BUCKETS_NAME), cluster.source("services")
     buckets.reflector.refusal = None
     cluster.fill("nodes", node("n2", 1, zone="z"))

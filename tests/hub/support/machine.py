@@ -24,7 +24,7 @@ from tests.hub.support.process import ROOT
 from tests.support.server_thread import ServerThread
 
 LIMIT = 180.0
-"""Seconds until a node is Ready, with its hub or without; it takes some, and many on a busy machine."""
+"""Seconds until a node is Ready, with or without its hub; several, more on a busy machine."""
 SYSTEMCTL = """\
 #!{python} -I
 import os, socket, sys
@@ -34,11 +34,11 @@ with socket.socket(socket.AF_UNIX) as machine:
     said = machine.makefile().read()
 sys.exit(said or 0)
 """
-"""A program that passes its arguments, and its caller, to the test; the test's answer is its error."""
+"""A program that passes its arguments and its caller to the test, and prints the test's response as its error."""
 
 
 class Machine:
-    """A context manager. kubelet and kube-proxy are hollow; the hub is what the unit's command line starts."""
+    """A node as a context manager. kubelet and kube-proxy are hollow; the hub is started by the unit's command line."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Machine:
         self.called: list[str] = []
         """The arguments of each call of systemctl."""
         self.ends: dict[str, signal.Signals] = {}
-        """Calls of systemctl that fail once, by the signal that ends the caller."""
+        """Calls of systemctl that fail once, with the signal that ends the caller."""
         self.kubelet_service, self.kubelet_kubeconfig = "kubelet.service", "etc/kubernetes/kubelet.conf"
         """The service and kubeconfig of kubelet; other distributions have others."""
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}
@@ -102,17 +102,17 @@ class Machine:
 
     @property
     def url(self) -> str:
-        """The hub's plain port."""
+        """Return the URL of the hub's plain port."""
         return f"http://127.0.0.1:{self.ports['port']}"
 
     @property
     def tls_url(self) -> str:
-        """The hub's TLS port, to which kubelet with a certificate is led."""
+        """Return the URL of the hub's TLS port, which a kubelet with a certificate calls."""
         return f"https://127.0.0.1:{self.ports['tls-port']}"
 
     @property
     def hub_flags(self) -> list[str]:
-        """The flags of the hub that the installation gets."""
+        """Return the flags of the hub in the installation."""
         ports = [argument for name, port in self.ports.items() for argument in (f"--{name}", str(port))]
         # A pod address would be added to the machine that runs the tests.
         own = ["--peer-port", "0", "--pod-address", "127.0.0.1"]
@@ -128,17 +128,17 @@ class Machine:
         }
 
     def start_kubelet(self) -> None:
-        """Start kubelet on a node whose files a test has written meanwhile."""
+        """Start kubelet on a node whose files the test has written."""
         self._start(self.kubelet_service)
 
     def process(self, service: str) -> Process:
-        """The process of the hub, or of the guard of an upgrade; KeyError where it was not started."""
+        """Return the process of the hub, or of the guard of an upgrade; KeyError if it was not started."""
         found = self._services[service]
         assert isinstance(found, Process)
         return found
 
     def boot(self, service: str) -> None:
-        """Start a unit as systemd does at a boot; AssertionError for a unit that is not enabled."""
+        """Start a unit as systemd does at boot; AssertionError for a unit that is not enabled."""
         assert service in self._enabled
         self._start(service)
 
@@ -166,7 +166,7 @@ class Machine:
         )
 
     def _call(self, arguments: list[str]) -> str:
-        """Act as systemctl. Return the text of its error, or ""."""
+        """Act as systemctl; return its error text, or ""."""
         self.called.append(" ".join(arguments))
         match arguments:
             case ["restart", "edgehub.socket"]:

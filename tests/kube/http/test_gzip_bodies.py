@@ -1,4 +1,4 @@
-"""Bodies and streams are unpacked whole up to a limit, however they are packed and cut."""
+"""gzip bodies and streams are decompressed completely up to a limit, however they are compressed and split."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_gzip_body_is_decompressed_completely_by_each_function(size: int
 
 
 async def test_a_gzip_bomb_is_aborted_at_the_limit() -> None:
-    """1 MB of gzip unpacked to 4 GB once."""
+    """1 MB of gzip once decompressed to 4 GB."""
     bomb = gzip.compress(bytes(64 * PIECE), 9)
     assert len(bomb) < PIECE
     with pytest.raises(BodyTooLarge):
@@ -100,7 +100,7 @@ async def test_the_event_loop_runs_while_a_long_body_is_decompressed() -> None:
 
 
 def test_many_small_members_take_linear_time() -> None:
-    """zlib copies what follows each member: 1 MB of empty ones would copy 26 GB."""
+    """zlib copies the data after each member: 1 MB of empty members would copy 26 GB."""
     packed = gzip.compress(b"") * 50_000
     assert unpack_up_to(packed, MANY) == b""
     assert own_seconds(lambda: unpack_up_to(packed, MANY)) < 5
@@ -113,7 +113,7 @@ async def chunks_of(packed: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_a_stream_returns_all_available_data_at_once(size: int) -> None:
-    """An event that zlib holds back would come with the next one only."""
+    """Otherwise an event buffered by zlib would be returned only with the next one."""
     parts = [b"one", bytes(2 * PIECE + 5), b"", os.urandom(300)]
     packed = b"".join(gzip.compress(part) for part in parts)
     got = [piece async for piece in unpack_stream(chunks_of(packed, size))]
