@@ -172,6 +172,8 @@ class Assembly:
         if local is not None:
             self._show_certificate(credentials, cloud, local, parts.inputs)
         pool = self._pool(credentials, cloud.clients.hub, parts, link)
+        if parts.offline is not None:
+            parts.offline.discover(pool.selector.leader if pool is not None else None)
         self._request.egress.start(link, pool.port.lent if pool is not None else None)
         self._request.router.start(router_parts(settings, parts, pool, lambda: identity.why_unknown))
         hub = self._running_hub(settings, identity, cloud, parts, modules, pool)
@@ -372,8 +374,6 @@ class Assembly:
             parts.offline.discovered if parts.offline is not None else None,
         )
         self._made.callback(pool.close)
-        if parts.offline is not None:
-            parts.offline.follow(pool.selector.leader)
         self._request.identity.serve_peers(pool.port.admission)
         return pool
 

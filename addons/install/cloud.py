@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import UpstreamManager
+from addons.link.link import PoolLink, UpstreamManager
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
 from addons.link.servers import parse_server
@@ -61,7 +61,7 @@ async def _client(url: str, path: str, credentials: Credentials | None) -> Async
     server, link = parse_server(url), UpstreamManager(Cloud([], "priority"), credentials)
     health = ServerHealth(server)
     # Not a server of the cloud: the link would log its failures, which the caller reports anyway.
-    link.start_peers(None, lambda: {str(server): health})
+    link.pool = PoolLink(peers=lambda: {str(server): health})
     session = OwnRequests(link, CredentialSource.HUB, ComponentTraffic(), RequestRecords())
     try:
         yield Client(session, server.url + path, {"User-Agent": USER_AGENT})

@@ -38,12 +38,29 @@ ALPN_PROTOCOLS = [b"h2", b"http/1.1"]
 """The ALPN protocols that the hub speaks."""
 
 
-type PeerTlsTo = Callable[[Server, list[bytes]], SSL.Connection]
-"""Returns TLS to another node's hub, offering the given protocols: `addons.pool.peer_tls`."""
+def _in_no_pool(_server: Server, _offers: list[bytes]) -> SSL.Connection:
+    raise RuntimeError("the hub is in no pool")
+
+
+class PoolLink(NamedTuple):
+    """The pool's part of the link."""
+
+    tls: Callable[[Server, list[bytes]], SSL.Connection] = _in_no_pool
+    """Returns TLS to another node's hub, offering the given protocols: `addons.pool.peer_tls`."""
+    peers: Callable[[], Mapping[str, ServerHealth]] = dict
+    """Returns the servers besides the cloud's to which the hub may send its own requests, by URL: other hubs."""
+    carried: Callable[[int], None] = lambda _size: None
+    """Called with the number of body bytes in each transfer between this node and the cloud."""
+    cut_lent: Callable[[Server], int] = lambda _server: 0
+    """Closes the tunnels to a server that this hub lends to other hubs; returns their number."""
 
 
 class UpstreamManager:
-    """The servers that the hub may send to, and the connections to them."""
+    """The servers that the hub may send to, and the connections to them.
+
+    Two parts of it send by it, so it gets them later: the probes' client (`start_probes`), and the pool (`pool`), which
+    reads from the cloud whether this node is in one.
+    """
 
     def __init__(
         self,
@@ -71,10 +88,7 @@ class UpstreamManager:
         self.clock = clock
         self.relayed_at = 0.0
         """Monotonic time at which a server of the cloud last sent body bytes, except for the hub's own watches."""
-        self.carried: Callable[[int], None] = lambda _size: None
-        """Called with the number of body bytes in each transfer between this node and the cloud."""
-        self.cut_lent: Callable[[Server], int] = lambda _server: 0
-        """Closes the tunnels to a server that this hub lends to other hubs; returns their number."""
+        self.pool = PoolLink()
         self._probes = Probes(cloud, self.cut, self._ping, clock)
         self.probed = self._probes.probed
         """Notified after each probe."""
@@ -85,8 +99,6 @@ class UpstreamManager:
             metrics.watch_expiry("client", self._tls.expiry)
         self._proxies: dict[Server, Proxy | None] = {}
         """The proxy of each server of the cloud, cached: the process environment does not change."""
-        self._peer_tls: PeerTlsTo | None = None
-        self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
         self._choosing: asyncio.Task[None] | None = None
         self._proxies |= {server.server: self.proxy(server.server) for server in cloud.servers}
 
@@ -112,15 +124,6 @@ class UpstreamManager:
                 self._probes.begin(server)
         self.cloud.changed.notify()
 
-    def start_peers(
-        self, peer_tls: PeerTlsTo | None, peers: Callable[[], Mapping[str, ServerHealth]]
-    ) -> None:
-        """Enable the hub's own requests to the servers that `peers` returns, by their URLs.
-
-        These are hubs of other nodes, by `peer_tls`, or servers without probes.
-        """
-        self._peer_tls, self._peers = peer_tls, peers
-
     def close(self) -> None:
         self._probes.close()
         if self._choosing is not None:
@@ -135,7 +138,7 @@ class UpstreamManager:
         """Return the server with this URL, or for "" a usable server of the cloud; None if there is none."""
         if not name:
             return self.cloud.choose()
-        health = self.cloud.named(name) or self._peers().get(name)
+        health = self.cloud.named(name) or self.pool.peers().get(name)
         return health.server if health is not None else None
 
     def pool_key(self, server: Server, credential_source: CredentialSource, authorization: str) -> PoolKey:
@@ -169,9 +172,7 @@ class UpstreamManager:
                 raise RuntimeError("the hub has no certificate for kubelet")
             return self._kubelet.tls(offers)
         if server.node:
-            if self._peer_tls is None:
-                raise RuntimeError("the hub is in no pool")
-            return self._peer_tls(server, offers)
+            return self.pool.tls(server, offers)
         if self._tls is None:
             raise RuntimeError("the hub has no credentials")
         name = self._tls.server_name or server.host
@@ -265,7 +266,7 @@ class UpstreamManager:
 
     def state(self, server: Server) -> ServerHealth:
         """Return the health of a server; a new one if the server is no longer configured."""
-        return self.cloud.named(server.name) or self._peers().get(server.name) or ServerHealth(server)
+        return self.cloud.named(server.name) or self.pool.peers().get(server.name) or ServerHealth(server)
 
     def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
         """Ping a server of the cloud over an open connection with the node's identity; None if there is none."""
@@ -308,11 +309,11 @@ class UpstreamManager:
     def cut(self, server: Server) -> int:
         """Close the connections to a server; return their number."""
         pools = self.connections, self.upgrades
-        return self.cut_lent(server) + sum(pool.cut(lambda key: key.server == server) for pool in pools)
+        return self.pool.cut_lent(server) + sum(pool.cut(lambda key: key.server == server) for pool in pools)
 
     def _leave(self, uplink: Uplink) -> None:
         """Close the connections of an uplink, so that they are opened again by the current one."""
-        for server in (*self.cloud.servers, *self._peers().values()):
+        for server in (*self.cloud.servers, *self.pool.peers().values()):
             if server.server.uplink == uplink or (server.server.node and server.server.is_in_cloud):
                 self.cut(server.server)
         self.cloud.changed.notify()
@@ -322,7 +323,7 @@ class UpstreamManager:
         count = _counter("sent" if server.node else "up", server.node, server.url)
 
         def send(size: int) -> None:
-            self.carried(size)
+            self.pool.carried(size)
             count(size)
 
         return count if server.node else send
@@ -335,7 +336,7 @@ class UpstreamManager:
         def hear(size: int) -> None:
             health.heard = self.clock()
             if not server.node:
-                self.carried(size)
+                self.pool.carried(size)
                 if not is_own_watch:
                     self.relayed_at = health.heard
             count(size)
@@ -345,7 +346,7 @@ class UpstreamManager:
     def _drill_changed(self) -> None:
         """Make an offline drill look like an outage: close the connections, and probe the servers."""
         if self.drills.is_offline:
-            for health in (*self.cloud.servers, *self.cloud.borrowed, *self._peers().values()):
+            for health in (*self.cloud.servers, *self.cloud.borrowed, *self.pool.peers().values()):
                 if health.server.is_in_cloud:
                     self.cut(health.server)
                     self._probes.suspect(health)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ from addons.offline.node_lease import NodeLease
 from addons.offline.offline_answers import OfflineAnswers
 from addons.offline.offline_reads import OfflineReads, cached_answer
 from addons.offline.offline_tables import OfflineTables
-from addons.offline.people.cached_discovery import Discovery
+from addons.offline.people.cached_discovery import Discovery, Leader
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.minimal_status_patches import MinimalStatusPatches
@@ -35,7 +34,6 @@ from addons.settings import Settings
 from addons.telemetry.background import background
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
-from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import ResourceType, parse_request
@@ -94,7 +92,6 @@ class Offline:
             background(self._lease.run(), "renewal of the lease"),
             background(returned.run(), "return of the node"),
             background(garbage.run(), "garbage on disk"),
-            background(discovery.run(), "discovery"),
             background(reports.run(partial(endpoint_stores, sources)), "pod reports"),
             background(reports.follow(lambda: servers.is_up, servers.changed), "pod reports in an outage"),
             background(tables.accepted.follow(servers), "accepted writes in an outage"),
@@ -116,9 +113,9 @@ class Offline:
         """The cloud's answer to a path of discovery, for other hubs."""
         return cached_answer(await self._discovery.stored(path))
 
-    def follow(self, leader: Callable[[], Awaitable[Client | None]]) -> None:
-        """Request discovery documents from a pool's leader, while there is one."""
-        self._discovery.leader = leader
+    def discover(self, leader: Leader | None) -> None:
+        """Begin to fetch discovery documents, from the pool's leader while there is one."""
+        self._tasks.append(background(self._discovery.run(leader), "discovery"))
 
     @property
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:

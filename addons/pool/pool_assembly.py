@@ -14,7 +14,7 @@ from addons.certificates.serving_certificate import ServingCertificate, StaticCe
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind
 from addons.inputs.pod_reports import endpoint_stores
-from addons.link.link import UpstreamManager
+from addons.link.link import PoolLink, UpstreamManager
 from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.leader_selector import LeaderSelector
@@ -77,7 +77,6 @@ def join_pool(
         lambda connection: close(connection, "the node may borrow no longer"),
         is_on=is_pool and settings.lend == "on",
     )
-    link.carried, link.cut_lent = lent.own, lent.cut
     own = OwnPeer(
         *(settings.node, settings.peer_port, settings.peer_address or ANY_ADDRESS, credentials),
         lends=lambda: lent.has_path,
@@ -94,7 +93,8 @@ def join_pool(
     if settings.mode == "edge" and is_pool:
         reports, stores = PodReportServer(inputs.reports[settings.node]), partial(endpoint_stores, sources)
         neighbours = Neighbours(settings.peer_port, peers, inputs, stores, cloud)
-    link.start_peers(partial(peer_connection, credentials, authorities), lambda: peers.healths)
+    tls = partial(peer_connection, credentials, authorities)
+    link.pool = PoolLink(tls, lambda: peers.healths, lent.own, lent.cut)
     answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, reports, discovery)
     own_node = partial(_own_node, inputs)
     announcement = Announcement(settings.node, settings.peer_port, client, own_node) if is_pool else None

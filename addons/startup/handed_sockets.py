@@ -76,6 +76,8 @@ class HandedSockets:
 
 
 handed = HandedSockets()
+"""The sockets of this process, made at import because neither user can be passed an object: an interface loads the hub
+as a script, and mitmproxy makes a listener from its mode alone."""
 
 
 def _address(sock: socket.socket) -> tuple[str, int]:

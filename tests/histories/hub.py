@@ -162,6 +162,7 @@ class Hub:
         )
         assert parts.offline is not None
         self.offline = parts.offline
+        self.offline.discover(None)
         parts.rules.listen(self._rules_changed)
         parts.sources.on_restore.append(self._restored)
         clock = asyncio.get_running_loop().time

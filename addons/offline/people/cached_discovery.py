@@ -31,6 +31,9 @@ INTERVAL = 3600.0
 """Seconds, about, between revalidations, each of which counts as a use of the answers. An unchanged answer costs some
 300 bytes, by its ETag."""
 
+type Leader = Callable[[], Awaitable[Client | None]]
+"""Gives a hub that has asked the cloud for the paths already; None for the cloud itself."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -63,21 +66,18 @@ class Discovery:
         self._answers = answers
         self._cloud = cloud
         self._further = further
-        self.leader: Callable[[], Awaitable[Client | None]] = _no_leader
-        """Gives a hub that has asked the cloud for the paths already; None for the cloud itself."""
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
         self._next = 0.0
         """When to ask the cloud again, in the loop's time."""
         self._has_returned = False
         """Whether the cloud was away since the last requests, so that answers to `further` may have changed."""
 
-    async def run(self) -> None:
+    async def run(self, leader: Leader | None = None) -> None:
         """Fetch and cache documents until cancelled.
 
         After a restart or an outage within INTERVAL only `further` is requested again, and that only after an outage.
         """
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(0)  # mitmproxy's loop starts tasks eagerly, before the hub has its pool
         if all(self._answers.is_recent(question.key) for question in self._questions()):
             self._next = loop.time() + INTERVAL
         was_up = False
@@ -86,7 +86,7 @@ class Discovery:
             was_up |= self._cloud.is_up
             self._has_returned |= was_up and not self._cloud.is_up
             is_renewed = not self._is_due or (
-                self._cloud.is_up and await self._renew(only_further=not self._is_all_due)
+                self._cloud.is_up and await self._renew(leader, only_further=not self._is_all_due)
             )
             if is_renewed:
                 self._backoff.forget()
@@ -130,10 +130,10 @@ class Discovery:
             return Answer(found[1], {**HEADERS, "Content-Type": found[0]}) if found is not None else None
         return None
 
-    async def _renew(self, *, only_further: bool = False) -> bool:
+    async def _renew(self, chosen: Leader | None = None, *, only_further: bool = False) -> bool:
         """Request each path; return whether the cloud answered all of them, with content or as unchanged."""
         self._has_returned = False
-        leader = None if only_further else await self.leader()
+        leader = await chosen() if chosen is not None and not only_further else None
         try:
             for question in self._further() if only_further else self._questions():
                 if leader is not None and not await self._copied(leader, question):
@@ -179,7 +179,3 @@ class Discovery:
         if answer.status in (200, 201):
             self._answers.cache_response(question.key, answer.headers, answer.body)
         return answer.status
-
-
-async def _no_leader() -> None:
-    """Return None: the hub is in no pool."""

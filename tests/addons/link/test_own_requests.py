@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from OpenSSL import SSL
 
 from addons.link.health import ServerHealth
+from addons.link.link import PoolLink
 from addons.link.own_requests import check_identity
 from addons.link.request_records import MAX_RECORDS, RequestRecord, RequestRecords
 from addons.link.servers import Server
@@ -116,7 +117,7 @@ async def test_only_the_identity_of_the_hub_is_sent_to_another_hub(tmp_path: Pat
             assert (server, alpn[0]) == (leader, b"h2")
             return UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=alpn)
 
-        world.link.start_peers(peer_tls, lambda: {str(leader): ServerHealth(leader)})
+        world.link.pool = PoolLink(peer_tls, lambda: {str(leader): ServerHealth(leader)})
         assert await world.ask(at=str(leader)) == b"of /x"
         assert tokens_at(peer) == [""]
         with pytest.raises(ValueError, match="only the hub's own identity"):

@@ -9,7 +9,7 @@ from mitmproxy.test import tflow, tutils
 
 from addons.egress import Egress
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Relaying, UpstreamManager
+from addons.link.link import PoolLink, Relaying, UpstreamManager
 from addons.link.servers import PoolKey, parse_server
 from addons.requests.caller import Caller
 from addons.requests.request_context import RequestContext, begin, context_of
@@ -29,7 +29,7 @@ NO_SERVER = ("127.0.0.1", 4000)
 def egress_on(connections: FakeConnections, credentials: Credentials = NO_CREDENTIALS) -> Egress:
     """Build an egress that knows two servers, without probes."""
     link = UpstreamManager(Cloud([ServerHealth(A), ServerHealth(B)], "priority"), credentials)
-    link.cut_lent = connections.cut_lent
+    link.pool = PoolLink(cut_lent=connections.cut_lent)
     egress = under_guard(Egress(connections))
     egress.start(link)
     return egress

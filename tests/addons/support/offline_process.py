@@ -45,6 +45,7 @@ class Process:
         cloud = CloudAccess(self.cloud, FixedClients(self.own, self.relaying), never)
         inputs = FilterInputs(SETTINGS.node, "", HubAddress((), 0), sources.get_own, sources.inputs_changed)
         offline = Offline(self._tables, SETTINGS, cloud, reviews, sources, inputs)
+        offline.discover(None)
         try:
             yield offline
         finally:

@@ -257,8 +257,7 @@ async def test_a_follower_reads_discovery_from_the_cloud_if_its_leader_lacks_it(
         async def chosen() -> Client:
             return leader
 
-        made.leader = chosen
-        assert await made._renew()
+        assert await made._renew(chosen)
         assert api.asked == of_cloud
         assert len(leader.asked) == min(len(given) + 1, len(DISCOVERY_PATHS))
         for path in DISCOVERY_PATHS:
@@ -276,8 +275,7 @@ async def test_an_unreachable_leader_does_not_delay_discovery(tmp_path: Path) ->
         async def chosen() -> Client:
             return leader
 
-        made.leader = chosen
-        assert await made._renew()
+        assert await made._renew(chosen)
         assert (leader.asked, api.asked) == (["/version"], [*DISCOVERY_PATHS])
 
 
