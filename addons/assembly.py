@@ -59,8 +59,8 @@ from addons.telemetry.log import print_line_by_line, quieten_libraries
 from addons.ui.admin_port import AdminPort
 from addons.ui.hub_records import Records
 from addons.ui.link_log import LinkLog
-from addons.ui.live.observed_request import tell_log_and_terminal
-from addons.ui.live.own_reports import tell_fleet, tell_link_budget
+from addons.ui.live.observed_request import log_requests
+from addons.ui.live.own_reports import publish_fleet_status, track_link_budget
 from addons.ui.running_hub import Readiness, RunningHub
 from addons.views.observed_events import observed_events
 from kube.concurrency.notifier import Notifier
@@ -182,7 +182,7 @@ class Assembly:
             await self._listeners.open(listener_specs(settings))
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
-        self._made.callback(_say_end)
+        self._made.callback(_log_end)
         return identity, hub
 
     async def _identity(self, settings: Settings) -> NodeIdentity:
@@ -245,7 +245,7 @@ class Assembly:
         for part in (parts.sources, parts.inputs, parts.offline):
             if part is not None:
                 self._made.callback(part.close)
-        tell_log_and_terminal(self._records.observations, settings)
+        log_requests(self._records.observations, settings)
         parts.rules.listen(self._request.router.rules_changed)
         parts.sources.on_restore.append(self._request.router.restored)
         if settings.leaders:
@@ -281,17 +281,17 @@ class Assembly:
             certificate.load()
         shown = TlsPortCertificate(local, certificate)
 
-        def point_pods() -> None:
+        def show_addresses() -> None:
             """Pass the addresses at which pods can verify the hub to the filters."""
             address = hub_address(self._options.settings)
             inputs.move_hub(address._replace(hosts=shown.trusted_hosts(address.hosts)))
 
-        self._moved.append(point_pods)
+        self._moved.append(show_addresses)
         if certificate is not None:
-            self._run("the cluster's certificate of the TLS port", certificate.run(point_pods))
+            self._run("the cluster's certificate of the TLS port", certificate.run(show_addresses))
         self._request.identity.serve_with(credentials, shown)
         metrics.watch_expiry("serving", shown.expiry)
-        point_pods()
+        show_addresses()
 
     async def _make_pod_addresses(self, addresses: Sequence[str]) -> None:
         name = await asyncio.to_thread(pod_interface.ensure, addresses)
@@ -348,8 +348,8 @@ class Assembly:
         self._console.start(hub)
         outage_source = (hub.offline.tables.waiting, "copies") if hub.offline is not None else (int, "memory")
         self._run("log of the link", LinkLog(hub.cloud, hub.records.link, *outage_source).run())
-        self._run("status for the fleet", tell_fleet(hub))
-        self._run("budget of the link", tell_link_budget(hub, client))
+        self._run("status for the fleet", publish_fleet_status(hub))
+        self._run("budget of the link", track_link_budget(hub, client))
         if hub.settings.admin_port:
             admin = AdminPort(hub.settings)
             self._made.callback(admin.close)
@@ -392,6 +392,6 @@ class Assembly:
         self._made.callback(background(work, name).cancel)
 
 
-def _say_end() -> None:
+def _log_end() -> None:
     service_manager.notify(service_manager.STOPPING)
     logger.info("the hub stops")

@@ -120,16 +120,16 @@ class Router:
             # As kube-apiserver, which answers it by HTTP. Behind a 101 the hub would see nothing.
             flow.request.headers.pop("Upgrade", None)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
-            self._answer_here(context)
+            self._answer_locally(context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
             if parts.cached_relay is not None and parts.cached_relay.goes_to_cloud(
                 context.info, context.caller
             ):
                 context.failover = self._fail_over
             else:
-                self._answer_here(context)
+                self._answer_locally(context)
         elif context.route.kind is RouteKind.KUBELET:
-            await self._lead_to_kubelet(context, flow.request)
+            await self._route_to_kubelet(context, flow.request)
         elif context.info.verb == "watch":
             self._relayed[flow.id] = flow
         cached_relay = parts.cached_relay
@@ -153,7 +153,7 @@ class Router:
                 context.component, context.caller, context.info, flow.response.status_code
             )
         if flow.response.status_code < 300 and not returns_full_object(context.info):
-            self._lose_write(flow, context)  # its answer is no object, and perhaps a stream
+            self._record_lost_write(flow, context)  # its answer is no object, and perhaps a stream
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):
@@ -191,7 +191,7 @@ class Router:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)
         if context is not None:
-            self._lose_write(flow, context)
+            self._record_lost_write(flow, context)
             _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
     def _fail_over(self, flow: http.HTTPFlow) -> None:
@@ -199,15 +199,15 @@ class Router:
         context = context_of(flow)
         assert context is not None
         context.sent += 1
-        self._lose_write(flow, context)
+        self._record_lost_write(flow, context)
         if context.caller.credential_source is CredentialSource.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
-        self._answer_here(context)
+        self._answer_locally(context)
         context.upstream = None
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = NOWHERE
 
-    async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
+    async def _route_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         cached_relay = self._parts.cached_relay
         if cached_relay is None or cached_relay.answers.pod_requests is None:
             raise internal("the request is not routed to kubelet")
@@ -216,7 +216,7 @@ class Router:
         context.kubelet_port = target.port
         redirect(request, target.target)
 
-    def _answer_here(self, context: RequestContext) -> None:
+    def _answer_locally(self, context: RequestContext) -> None:
         assert context.route is not None
         context.answerer = self._parts.answerers[context.route.kind]
         if context.route.kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY, RouteKind.LOCAL):
@@ -248,7 +248,7 @@ class Router:
             request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
             await cached_relay.answers.written(request, answer, was_sent=was_sent)
 
-    def _lose_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
+    def _record_lost_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         if context.is_write and (cached_relay := self._parts.cached_relay) is not None:
             context.is_write = False
             request = _offline_request(context, flow.request)

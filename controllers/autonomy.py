@@ -32,9 +32,9 @@ FOR_EVER = ("apps.openyurt.io/binding", "node.beta.openyurt.io/autonomy")
 """OpenYurt's older annotations: with the value "true" they mean for ever, and take precedence over `DURATION`."""
 LONGEST_RECORD = 9
 """Digits of recorded seconds, 30 years: any writer of the pod could write a longer number."""
-TAKEN_BACK = 0
+DISABLED_SECONDS = 0
 """Seconds of a disabled toleration: a pod's tolerations cannot be removed, and 0 seconds have no effect."""
-IN_TIME = 60
+SAFE_SECONDS = 60
 """Seconds. The shortest toleration that leaves the manager, or its successor, time to extend it between the taint and
 the eviction. A shorter or missing one is extended when the pod is bound."""
 REVIEW_PATH = "/keep-pods-ready"
@@ -96,8 +96,8 @@ def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: i
         toleration: Json = (
             tolerating[0] if tolerating else {"key": taint, "operator": "Exists", "effect": "NoExecute"}
         )
-        given = toleration.get("tolerationSeconds") if tolerating else TAKEN_BACK
-        if before is None and (given is None or given >= IN_TIME) and not _has_taint(node, taint):
+        given = toleration.get("tolerationSeconds") if tolerating else DISABLED_SECONDS
+        if before is None and (given is None or given >= SAFE_SECONDS) and not _has_taint(node, taint):
             continue
         wanted = _recorded(before, default) if autonomy is None else autonomy.seconds
         if given is not None and given != wanted and _has_taint(node, taint):
@@ -172,9 +172,9 @@ CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 CONFIG_MAP = "edgehub-manager-autonomy"
 """The parameter of the admission policy, of autonomy.yaml: the names of nodes whose pods stay ready."""
 CONDITION = "Autonomy"
-AUTONOMOUS, OVER, INVALID = "NodeAutonomous", "AutonomyOver", "InvalidAutonomyDuration"
+AUTONOMOUS, EXPIRED, INVALID = "NodeAutonomous", "AutonomyOver", "InvalidAutonomyDuration"
 """Reasons of the condition."""
-OVER_INTERVAL = 5.0
+EXPIRY_INTERVAL = 5.0
 """Seconds between checks for expired autonomies: the interval of the node lifecycle controller."""
 
 
@@ -255,7 +255,7 @@ class AutonomyController(Controller):
     async def _set_condition(self, node: Node, autonomy: Autonomy | None, is_over: bool) -> None:
         wanted = _condition(autonomy, is_over)
         if node.autonomy == wanted or (
-            wanted is None and node.autonomy[1] not in (AUTONOMOUS, OVER, INVALID)
+            wanted is None and node.autonomy[1] not in (AUTONOMOUS, EXPIRED, INVALID)
         ):
             return
         named = ("status", "reason", "message")
@@ -273,7 +273,7 @@ class AutonomyController(Controller):
 
     async def watch_the_clock(self) -> None:
         while True:
-            await asyncio.sleep(OVER_INTERVAL)
+            await asyncio.sleep(EXPIRY_INTERVAL)
             now = datetime.now(UTC)
             for key, node in self._nodes.items():
                 autonomy = read_autonomy(node.annotations) if node.unheard_since else None
@@ -308,7 +308,7 @@ def _condition(autonomy: Autonomy | None, is_over: bool) -> tuple[str, str, str]
     if is_over:
         return (
             "False",
-            OVER,
+            EXPIRED,
             f"the node has not renewed its Lease for longer than {autonomy}: its pods are evicted",
         )
     return "True", AUTONOMOUS, f"pods stay {autonomy} while the node does not renew its Lease"

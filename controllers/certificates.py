@@ -202,7 +202,7 @@ USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
 """The key usages that the signer allows; `server auth` is required."""
 LEFT = ""
 """The type of a decision that is left to a person."""
-OF_API_SERVER = frozenset({"kubernetes", "kubernetes.default"})
+API_SERVER_NAMES = frozenset({"kubernetes", "kubernetes.default"})
 """The short names at which pods reach the API server. Its long names contain the label `svc`, like those of all
 Services."""
 
@@ -268,7 +268,7 @@ def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
     """Return why only a person can decide; "" if the manager can."""
     try:
         for name in (*wanted.dns, *wanted.addresses):
-            if name in OF_API_SERVER or "svc" in name.split("."):
+            if name in API_SERVER_NAMES or "svc" in name.split("."):
                 return f"a Service of the cluster has the name {name}, too"
             if not is_link_local(name) and (other := holder(name)):
                 return f"{other} has {name}, too"

@@ -99,7 +99,7 @@ TEMPLATE_VALUES = {"type": ("ClusterIP", "NodePort"), "clusterIP": ("None",)}
 """The permitted values of these fields: a chosen clusterIP could belong to another Service."""
 PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", "targetPort"})
 """The fields of a ServicePort that a template may set."""
-GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
+REMOVED_FIELDS = frozenset({"topologyKeys", "ipFamily"})
 """ServiceSpec fields of SuperEdge's time that present API servers do not have."""
 
 LONGEST_SHOWN = 64
@@ -189,7 +189,7 @@ def refused_fields(grid: Grid) -> list[str]:
     return sorted(
         name
         for name, value in grid.template.items()
-        if name not in GONE_FIELDS and _is_set(value) and not _passes(name, value)
+        if name not in REMOVED_FIELDS and _is_set(value) and not _passes(name, value)
     )
 
 

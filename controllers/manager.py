@@ -76,7 +76,7 @@ CRD_CHECK_INTERVAL = 1.0
 LAST_CRD_CHECK_INTERVAL = 30.0
 """Seconds between two checks for kinds that the API server does not serve, at first and in the long run."""
 
-LIST_PATIENCE = 2.0
+LIST_TIMEOUT = 2.0
 """Seconds to wait for one initial list before the next one starts: its kind may be missing."""
 
 
@@ -126,7 +126,7 @@ class Manager:
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run(), name=f"informer of {informer.resource.type.group_resource}")
-                await completes_within(LIST_PATIENCE, informer.wait_for_response())
+                await completes_within(LIST_TIMEOUT, informer.wait_for_response())
 
     async def lead(self) -> None:
         """Run the controllers until cancelled."""

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from addons.certificates.requested_certificate import CertificateRequest, RequestedCertificate
 from addons.certificates.serving_certificate import read_pair
 from addons.certificates.signing_request import (
+    Report,
     SigningFailed,
-    Tell,
     client_request,
     event_sender,
     signed_certificate,
@@ -34,7 +34,7 @@ from kube.json_type import Json
 
 FILE = "pki/node.pem"
 """Path in the state folder: certificate and key, readable only by the hub's user."""
-WHAT = "of this node"
+SUBJECT = "of this node"
 RENEWAL = (0.7, 0.9)
 """Range of the lifetime's fraction after which the hub renews, as in kubelet: random, so that nodes do not all request
 at once.
@@ -62,20 +62,20 @@ class NodeCertificate:
         if self.known.is_set():
             return ""
         last = f": {self._why}" if self._why else ""
-        return f"the cluster has not signed the certificate {WHAT} yet{last}"
+        return f"the cluster has not signed the certificate {SUBJECT} yet{last}"
 
     async def run(self, clients: Clients, cloud_changed: Notifier) -> None:
         """Request the certificate, and renew it in time, until cancelled. For `cloud_changed` see
         `RequestedCertificate`.
         """
-        send = event_sender(clients.hub, self._node, WHAT)
+        send = event_sender(clients.hub, self._node, SUBJECT)
 
-        async def tell(why: str) -> None:
+        async def report(why: str) -> None:
             self._why = why
             if self.known.is_set():  # an Event needs an identity
                 await send(why)
 
-        async def sign(_names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell) -> bytes:
+        async def sign(_names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Report) -> bytes:
             has_identity = certificate.current is not None
             return await self._sign(clients, client_request(self._node, key), unanswered, has_identity)
 
@@ -85,11 +85,11 @@ class NodeCertificate:
                 self.known.set()
 
         request = CertificateRequest(_no_names, sign, lambda: random.uniform(*RENEWAL))
-        certificate = RequestedCertificate(WHAT, self._file, request, cloud_changed, tell)
+        certificate = RequestedCertificate(SUBJECT, self._file, request, cloud_changed, report)
         certificate.want(True)
         await certificate.run(changed)
 
-    async def _sign(self, clients: Clients, request: Json, unanswered: Tell, has_identity: bool) -> bytes:
+    async def _sign(self, clients: Clients, request: Json, unanswered: Report, has_identity: bool) -> bytes:
         """Request a signature with the node's own identity while that is valid, otherwise with the bootstrap token."""
         if has_identity:
             try:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates.serving_certificate import Pair, now, read_pair
 from addons.certificates.signing_request import (
+    Report,
     SigningFailed,
-    Tell,
     event_sender,
     node_names,
     serving_request,
@@ -44,7 +44,7 @@ requests.
 
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
 """Returns the sorted addresses and names that the certificate must contain."""
-type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Tell], Awaitable[bytes]]
+type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Report], Awaitable[bytes]]
 """Requests a certificate for these names and this key. Returns PEM, the key's own certificate first. Reports if no
 signer answers.
 """
@@ -70,13 +70,13 @@ class RequestedCertificate:
         file: Path,
         request: CertificateRequest,
         cloud_changed: Notifier,
-        tell: Tell,
+        report: Report,
     ) -> None:
         """`what` names the certificate in the log. `cloud_changed` is notified when a server is up again."""
         self._what = what
         self._file = file
         self._request = request
-        self._tell = tell
+        self._report = report
         self._cloud_changed = cloud_changed
         self._pair: Pair | None = None
         self._renewal: datetime.datetime | None = None
@@ -124,7 +124,7 @@ class RequestedCertificate:
                 logger.warning(
                     "no new certificate %s yet: %s; next request in %.0f s", self._what, error, delay
                 )
-                await self._tell(str(error))
+                await self._report(str(error))
                 # The certificate may have expired in an outage, so a server that is up again ends the wait.
                 ends_wait = asyncio.Event().wait() if isinstance(error, SigningFailed) else back
                 await completes_within(delay, ends_wait)
@@ -133,7 +133,7 @@ class RequestedCertificate:
 
     async def _unanswered(self, why: str) -> None:
         logger.warning("no new certificate %s yet: %s", self._what, why)
-        await self._tell(why)
+        await self._report(why)
 
     def _is_due(self, names: tuple[str, ...]) -> bool:
         pair = self._pair
@@ -228,7 +228,7 @@ def serving_certificate_of(
         left_out.update(strange)
         return tuple(sorted({*own, *also()} - strange))
 
-    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell) -> bytes:
+    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Report) -> bytes:
         return await signed_certificate(client, serving_request(node, names, key), unanswered)
 
     what = f"of the {port} port"

@@ -92,10 +92,10 @@ def is_only_triggered(before: Item, after: Item) -> bool:
     if not any(name in item.raw for item in (before, after) for name in _TRIGGER_NAMES):
         return False
     was, now = before.decode(), after.decode()
-    return was.annotations != now.annotations and _essence(was) == _essence(now)
+    return was.annotations != now.annotations and _without_bookkeeping(was) == _without_bookkeeping(now)
 
 
-def _essence(obj: ApiObject) -> bytes:
+def _without_bookkeeping(obj: ApiObject) -> bytes:
     """Encode an object without trigger annotations and bookkeeping. Modifies the object."""
     metadata = obj.fields.child("metadata")
     metadata.clear("resourceVersion")

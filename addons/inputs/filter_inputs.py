@@ -53,7 +53,7 @@ class FilterInputs:
         changed: Changed,
     ) -> None:
         """`open_source` opens a source; `changed` gets the keys of changed inputs."""
-        self._open, self._tell = open_source, changed
+        self._open, self._changed = open_source, changed
         self.node_name = node
         self.pool = pool
         self.hub = hub
@@ -199,7 +199,7 @@ class FilterInputs:
 
     def changed(self, touched: Collection[InputKey]) -> None:
         """Filter again all objects that read these inputs."""
-        self._tell(touched)
+        self._changed(touched)
         self.learned.notify()
 
     def _follower(self, kind: InputKind) -> tuple[Callable[[Change], set[InputKey]], Callable[[], None]]:

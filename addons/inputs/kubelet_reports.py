@@ -52,7 +52,7 @@ class KubeletReports(PodReports):
             return
         was = self._get(key)
         is_same = was is not None and not was.version and key not in self._unconfirmed
-        self._put_unheard(key, document, was.since if is_same and was is not None else _now())
+        self._put_kubelet_state(key, document, was.since if is_same and was is not None else _now())
         self._unconfirmed.discard(key)
         self._open()
 
@@ -97,7 +97,7 @@ class KubeletReports(PodReports):
         said = parse_pod_report(document, report.since)
         if item is None or said.uid != report.uid:
             if report.addresses or not report.version:
-                self._say(
+                self._put_cloud_state(
                     change.key, report._replace(addresses=(), version=max(report.version, change.version))
                 )
         elif not report.version:
@@ -105,7 +105,7 @@ class KubeletReports(PodReports):
             terminates = report.is_terminating or said.is_terminating
             self._put(change.key, report._replace(labels=said.labels, is_terminating=terminates))
         elif item.version >= report.version and said != report._replace(version=0, is_fresh=True):
-            self._say(change.key, said._replace(version=item.version))
+            self._put_cloud_state(change.key, said._replace(version=item.version))
 
     def advanced(self) -> None:
         """While the cloud is away, take kubelet's reports from the hub's copies of the pods, which may just have been
@@ -114,7 +114,7 @@ class KubeletReports(PodReports):
         for item in () if self._has_cloud or self._pods is None else self._pods:
             report, document = self._get(item.key), status_of(item)
             if document is not None and (report is None or report.version):
-                self._put_unheard(item.key, document, _now())
+                self._put_kubelet_state(item.key, document, _now())
                 self._unconfirmed.add(item.key)
 
     def restarted(self) -> None:
@@ -147,7 +147,7 @@ class KubeletReports(PodReports):
             self._pods = self._open_pods()
             self._pods.listen(self)
 
-    def _put_unheard(self, key: Key, document: Json, since: str) -> None:
+    def _put_kubelet_state(self, key: Key, document: Json, since: str) -> None:
         self._put(key, parse_pod_report(document, since))
         self._fresh.pop(key, None)
         self._came.notify()
@@ -156,7 +156,7 @@ class KubeletReports(PodReports):
         report = self._get(key)
         if report is None:
             return
-        self._say(key, report._replace(version=version))
+        self._put_cloud_state(key, report._replace(version=version))
         item = self._pods.get(key) if self._pods is not None else None
         if item is not None:
             self.changed(Change(item.version, key, None, item))

@@ -33,10 +33,10 @@ class LocalHealthSource:
     change.
     """
 
-    def __init__(self, url: str, interval: float, tell: Callable[[frozenset[str]], None]) -> None:
+    def __init__(self, url: str, interval: float, changed: Callable[[frozenset[str]], None]) -> None:
         self._url = url
         self._interval = interval
-        self._tell = tell
+        self._changed = changed
         self._reported: frozenset[str] = frozenset()
         self._heard = 0.0
         self._failing = False
@@ -48,18 +48,18 @@ class LocalHealthSource:
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
             while True:
                 try:
-                    self._hear(parse_health(await _fetch(session, self._url)))
+                    self._accept(parse_health(await _fetch(session, self._url)))
                 except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                     self._fail(error)
                 await asyncio.sleep(self._interval)
 
-    def _hear(self, unhealthy: frozenset[str]) -> None:
+    def _accept(self, unhealthy: frozenset[str]) -> None:
         if self._failing:
             logger.info("local health answers again")
         self._failing = False
         self._heard = time.monotonic()
         metrics.LOCAL_HEALTH_UP.set(1)
-        self._say(unhealthy)
+        self._publish(unhealthy)
 
     def _fail(self, error: Exception) -> None:
         metrics.LOCAL_HEALTH_FAILURES.inc()
@@ -68,13 +68,13 @@ class LocalHealthSource:
         self._failing = True
         if time.monotonic() - self._heard >= STALE_ROUNDS * self._interval:
             metrics.LOCAL_HEALTH_UP.set(0)
-            self._say(frozenset())
+            self._publish(frozenset())
 
-    def _say(self, unhealthy: frozenset[str]) -> None:
+    def _publish(self, unhealthy: frozenset[str]) -> None:
         metrics.LOCAL_HEALTH_UNHEALTHY.set(len(unhealthy))
         if unhealthy != self._reported:
             self._reported = unhealthy
-            self._tell(unhealthy)
+            self._changed(unhealthy)
 
 
 def parse_health(body: bytes) -> frozenset[str]:

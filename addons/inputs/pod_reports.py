@@ -98,7 +98,7 @@ class PodReports:
     def _get(self, key: Key) -> PodReport | None:
         return self.of(key[0]).get(key[1])
 
-    def _say(self, key: Key, report: PodReport) -> None:
+    def _put_cloud_state(self, key: Key, report: PodReport) -> None:
         """Store the cloud's own state of a pod."""
         self._fresh[key] = self._clock()
         self._put(key, report._replace(is_fresh=True))

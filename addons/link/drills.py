@@ -90,14 +90,14 @@ class Drills:
         self._timer = asyncio.get_running_loop().call_later(minutes * MINUTE, self.end)
         metrics.DRILL.set(1)
         logger.warning("drill started: %s", self.current)
-        self._tell()
+        self._notify()
 
     def end(self) -> None:
         """End the running drill, if any."""
         if self.current is not None:
             self._stop()
             logger.warning("drill ended")
-            self._tell()
+            self._notify()
 
     def close(self) -> None:
         self._stop()
@@ -128,7 +128,7 @@ class Drills:
             report |= {"kbps": drill.kbps, "ms": drill.ms}
         return report
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for changed in self.on_change:
             changed()
 

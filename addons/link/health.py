@@ -118,7 +118,7 @@ class ServerHealth:
         """Whether the server is up although its last answer to a probe was an error."""
         return self.usable and self._errors > 0
 
-    def erred(self, reason: str) -> bool:
+    def note_error(self, reason: str) -> bool:
         """Record a 5xx answer to a probe. Return True if it makes the server unusable."""
         self.has_answered = True
         self._errors += 1

@@ -19,7 +19,7 @@ from addons.telemetry.labels import HUB
 from kube.errors import forbidden, unauthorized
 from kube.http.session import Response
 from kube.http.transport.request_fields import request_fields
-from kube.http.transport.response_sink import MAX_UNTAKEN
+from kube.http.transport.response_sink import MAX_UNREAD
 from kube.requests.request_info import parse_request
 
 WATCH_WINDOW = 16 * 1024
@@ -75,7 +75,7 @@ class OwnRequests:
         sending = _Sending(
             self._link, key, RequestRecord(method, target, str(server), self._credential_source)
         )
-        window = WATCH_WINDOW if sending.is_watch else MAX_UNTAKEN
+        window = WATCH_WINDOW if sending.is_watch else MAX_UNREAD
         self._records.begin(sending.record)
         self._link.asked(server)
         try:

@@ -20,7 +20,7 @@ from addons.telemetry.background import background
 from addons.telemetry.log import Pace
 from kube.concurrency.notifier import Notifier, completes_within
 from kube.http.client import Client, RawResponse, Unreachable
-from kube.http.retry_after import ASKS, retry_after
+from kube.http.retry_after import THROTTLING_STATUSES, retry_after
 
 RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
@@ -159,7 +159,7 @@ class Probes:
             began, pause = self._clock(), MIN_PROBE_GAP
             try:
                 answer = await self._probe(health, client, began)
-                if answer is not None and answer.status in ASKS and not health.doubtful:
+                if answer is not None and answer.status in THROTTLING_STATUSES and not health.doubtful:
                     # Honour Retry-After only after a second error, when the server counts as down: until then an outage
                     # must be noticed soon.
                     pause = max(pause, retry_after(answer.headers) or 0.0)
@@ -242,7 +242,7 @@ class Probes:
         if answer.status < 500:
             self._identified(health, refuses_node=answer.status == 401)
             self._succeeded(health)
-        elif health.erred(f"it answers {answer.status}"):
+        elif health.note_error(f"it answers {answer.status}"):
             self._went_down(health)
 
     def _identified(self, health: ServerHealth, *, refuses_node: bool) -> None:

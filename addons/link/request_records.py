@@ -64,12 +64,12 @@ class RequestRecords:
 
     def begin(self, record: RequestRecord) -> None:
         self.last.append(record)
-        self._tell(record)
+        self._notify(record)
 
     def end(self, record: RequestRecord) -> None:
         record.ended = time.time()
-        self._tell(record)
+        self._notify(record)
 
-    def _tell(self, record: RequestRecord) -> None:
+    def _notify(self, record: RequestRecord) -> None:
         for listener in self.listeners:
             listener(record)

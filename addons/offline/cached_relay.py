@@ -23,7 +23,7 @@ from addons.requests.caller import Caller, CredentialSource
 from addons.requests.offline_policy import OfflinePolicy
 from kube.errors import StatusError, unavailable
 from kube.http.client import Unreachable
-from kube.http.transport.request_fields import OF_CONNECTION
+from kube.http.transport.request_fields import CONNECTION_HEADERS
 from kube.requests.request_info import RequestInfo
 
 ATTEMPTS = 4
@@ -53,10 +53,10 @@ class CachedRelay:
     def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
         """Whether a request goes to the cloud unchanged: the cloud is up, has every earlier write that the hub accepted
         for the object, and the hub adds nothing to the answer."""
-        is_full_object = not self._is_sparing(caller, info)
+        is_full_object = not self._sends_minimal_patch(caller, info)
         return is_full_object and self._has_cloud(caller) and not self._writes.is_pending(info)
 
-    def _is_sparing(self, caller: Caller, info: RequestInfo) -> bool:
+    def _sends_minimal_patch(self, caller: Caller, info: RequestInfo) -> bool:
         return caller.credential_source is CredentialSource.HUB and self._sparing.takes(info)
 
     def _has_cloud(self, caller: Caller) -> bool:
@@ -72,7 +72,7 @@ class CachedRelay:
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         was_sent = wanted.sent > 0
         if await self._may_send(wanted) and self._has_cloud(wanted.caller):
-            if not self._is_sparing(wanted.caller, wanted.info):
+            if not self._sends_minimal_patch(wanted.caller, wanted.info):
                 await self.answers.begin_write(wanted.info)
                 raise RelayToCloud
             was_sent, client = True, self._clients.relaying(wanted.caller)
@@ -105,7 +105,7 @@ class CachedRelay:
 
 def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """Return the headers of a server's answer without the hop-by-hop headers and Content-Length."""
-    left_out = OF_CONNECTION | {b"content-length"}
+    left_out = CONNECTION_HEADERS | {b"content-length"}
     return CIMultiDict(
         (name, value) for name, value in headers.items() if name.lower().encode() not in left_out
     )

@@ -148,13 +148,13 @@ class CachedResponses:
         self._bodies = WriteBehind(access, TABLE, batch=self._batch)
         self._former: set[str] = set()
         """Names of entries of an earlier release whose objects are not known yet."""
-        access.on_loss.append(self._forget_lost)
+        access.on_loss.append(self._forget_lost_database)
 
     async def open(self) -> None:
         """Load the index. A slow disk delivers it later."""
         await self._bodies.open(self._take, INDEX)
         if self._former:
-            await self._access.load(self._look_at_former())
+            await self._access.load(self._migrate_old_entries())
 
     @property
     def index(self) -> Mapping[str, IndexEntry]:
@@ -274,7 +274,7 @@ class CachedResponses:
             self.forget(name, is_urgent=True)
         self._former.clear()
 
-    async def _look_at_former(self) -> None:
+    async def _migrate_old_entries(self) -> None:
         """Find the objects in the answers of an earlier release, and delete answers for which that fails."""
         while self._former:
             name = next(iter(self._former))
@@ -306,7 +306,7 @@ class CachedResponses:
             self._bodies.change()
         self._shares.use(name, entry)
 
-    def _forget_lost(self) -> None:
+    def _forget_lost_database(self) -> None:
         """Drop the record of a database that had to be set aside, so that everything is written again."""
         for name in self._shares.entries.keys() - self._bodies.waiting.keys():
             self._shares.remove(name)

@@ -42,7 +42,7 @@ from kube.disk.copy_rows import (
     read_metas,
 )
 from kube.disk.database import Batch, TableChanges
-from kube.disk.writer import PATIENCE
+from kube.disk.writer import DISK_TIMEOUT
 from kube.errors import StatusError, forbidden
 from kube.packed_text import StoredText
 from kube.reflector.list_pages import read_items
@@ -112,8 +112,8 @@ class DiskCopies:
     def disprove_unused(self) -> list[tuple[ListWatch, int]]:
         """Mark the copies without a running source, because the cloud has a new history; return their resources and
         versions."""
-        for tell in self.on_restore:
-            tell()
+        for listener in self.on_restore:
+            listener()
         unused = {name: meta for name, meta in self.idle().items() if is_shown(meta)}
         batches = (
             copy_batch(name, {**meta, FORMER_HISTORY: True}, TableChanges({}))
@@ -183,7 +183,7 @@ class DiskCopy:
         reading = asyncio.create_task(self.restore(), name=f"copy of {path}")
         reflecting: asyncio.Task[None] | None = None
         try:
-            await asyncio.wait((reading,), timeout=PATIENCE)
+            await asyncio.wait((reading,), timeout=DISK_TIMEOUT)
             was_read = reading.done()
             reflecting = asyncio.create_task(reflector.run(), name=f"reflector {path}")
             if was_read:
@@ -232,16 +232,16 @@ class DiskCopy:
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         self._store.last_event = last_event_of(meta)
-        self._recall(meta)
-        for tell in self._copies.on_read:
-            tell(self._list_watch, self._store)
+        self._load_history(meta)
+        for listener in self._copies.on_read:
+            listener(self._list_watch, self._store)
         if access.disk.lost == losses:  # the database may have been set aside since
             self.table.forget()
         if not self._stamped:
             self.table.change()
         return None
 
-    def _recall(self, meta: Meta) -> None:
+    def _load_history(self, meta: Meta) -> None:
         """Take an earlier process's history, and its views' checkpoints."""
         if (past := past_of(meta)) is not None:
             self._store.history.recall(past)

@@ -68,7 +68,7 @@ class Offline:
         for waiting in tables.journal.statuses.values():
             reports.heard(waiting.path, waiting.after)
         replay = Replay(
-            *(tables.journal, own, servers, status.take_back),
+            *(tables.journal, own, servers, status.reload_copies),
             partial(self._replayed, reports),
             reviews.client_of_user,
         )
@@ -107,7 +107,7 @@ class Offline:
     async def _with_own_status(self, path: str, item: Item) -> Item:
         entry = self.tables.journal.statuses.get(path)
         # In a thread, because a status of megabytes takes seconds.
-        return item if entry is None else await asyncio.to_thread(entry.laid_on, item)
+        return item if entry is None else await asyncio.to_thread(entry.applied_to, item)
 
     async def discovered(self, path: str) -> Answer | None:
         """The cloud's answer to a path of discovery, for other hubs."""

@@ -107,7 +107,7 @@ class PoolFacts:
         try:
             while True:
                 woken = (self._inputs.learned.wait(), self.moved.wait())
-                if self._look():
+                if self._refresh():
                     changed()
                 await wait_for_any(*woken)
         finally:
@@ -131,7 +131,7 @@ class PoolFacts:
         unknown."""
         return node in self.members if self.members is not None else None
 
-    def _look(self) -> bool:
+    def _refresh(self) -> bool:
         """Read all facts again; return whether one has changed."""
         was = (self.name, self.config, self.is_known, self.members, self.authorities)
         answer = self._inputs.ask()
@@ -197,7 +197,7 @@ class RelayFacts(PoolFacts):
     def has(self, _node: str) -> bool:
         return True
 
-    def _look(self) -> bool:
+    def _refresh(self) -> bool:
         was = (self.config, self.is_known, self.authorities)
         self.config, self.is_known = relay_config(self._node, self._further()), True
         self._read_client_ca()

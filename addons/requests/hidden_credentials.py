@@ -38,7 +38,7 @@ class Hidden:
         return self.own if self.lent is None else self.lent
 
 
-NOTHING = Hidden()
+NOTHING_HIDDEN = Hidden()
 _hidden: WeakKeyDictionary[http.Request, Hidden] = WeakKeyDictionary()
 
 
@@ -112,7 +112,7 @@ def with_credentials(request: http.Request) -> http.Request:
 
 
 def _of(request: http.Request) -> Hidden:
-    return _hidden.get(request, NOTHING)
+    return _hidden.get(request, NOTHING_HIDDEN)
 
 
 def _is_secret(name: bytes, value: bytes) -> bool:

@@ -77,7 +77,7 @@ class WebSocketWatch(ClientStream):
         """Send a WebSocket close."""
         await self._stream.end(bytes(self._protocol.close(self._ends_by)) if self._answering else b"")
 
-    def let_go(self) -> None:
+    def stop_pongs(self) -> None:
         """Stop replying to pings."""
         self._answering = None
         if self._replying is not None:

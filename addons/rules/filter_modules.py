@@ -68,13 +68,13 @@ class FilterModules:
             try:
                 self.filters = await asyncio.to_thread(self._load)
             except ValueError as error:
-                self._tell(str(error))
+                self._report(str(error))
                 continue
-            self._tell("")
+            self._report("")
             logger.info("filters of %s are in force", ", ".join(map(str, self._files)))
             changed(self.filters)
 
-    def _tell(self, problem: str) -> None:
+    def _report(self, problem: str) -> None:
         self.problem = problem
         metrics.FILTER_MODULES_BROKEN.set(bool(problem))
         if problem:

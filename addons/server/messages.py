@@ -20,7 +20,7 @@ from mitmproxy.net.http import status_codes, url
 
 from addons.requests.answers import status_answer
 from kube.errors import StatusError, bad_request, entity_too_large, unavailable
-from kube.http.transport.request_fields import OF_CONNECTION
+from kube.http.transport.request_fields import CONNECTION_HEADERS
 
 type HeadFields = tuple[tuple[bytes, bytes], ...]
 
@@ -139,7 +139,7 @@ def response_of_server(
 ) -> http.Response:
     """Make the head of a server's response in the client's version of HTTP."""
     if status != SWITCHED:
-        fields = [field for field in fields if field[0] not in OF_CONNECTION]
+        fields = [field for field in fields if field[0] not in CONNECTION_HEADERS]
     if request.is_http2:
         return _response(b"HTTP/2.0", tuple(fields), status, b"")
     reason = status_codes.RESPONSES.get(status, "").encode()

@@ -21,7 +21,7 @@ from addons.server.request import AnswerFields, ServedRequest
 from addons.telemetry import metrics
 from kube.bounds import reached
 from kube.errors import StatusError, internal
-from kube.wire.codec_base import PIECE
+from kube.wire.codec_base import CHUNK
 
 WRITTEN_AT_ONCE = 4
 """Pieces sent to a client that reads as fast as the hub writes, before other tasks run: half a millisecond."""
@@ -187,7 +187,7 @@ async def respond(
     finally:
         stream.release()
         if socket is not None:
-            socket.let_go()
+            socket.stop_pongs()
 
 
 class OwnStream:
@@ -273,4 +273,4 @@ def changed(change: object, piece: bytes) -> Iterable[bytes]:
 
 
 def in_pieces(body: bytes) -> Iterable[bytes]:
-    return (body,) if len(body) <= PIECE else (body[at : at + PIECE] for at in range(0, len(body), PIECE))
+    return (body,) if len(body) <= CHUNK else (body[at : at + CHUNK] for at in range(0, len(body), CHUNK))

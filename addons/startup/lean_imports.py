@@ -52,13 +52,13 @@ def leave_out_unused() -> None:
     """
     for name in LAZY_MODULES:
         if name not in sys.modules:
-            _import_late(name)
+            _import_lazily(name)
     for name in FORBIDDEN:
         if name not in sys.modules:
             sys.modules[name] = Forbidden(name)
 
 
-def _import_late(name: str) -> None:
+def _import_lazily(name: str) -> None:
     spec = importlib.util.find_spec(name)
     if spec is None:
         return  # another version's layout: the normal import follows

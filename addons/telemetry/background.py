@@ -16,11 +16,11 @@ def background(work: Coroutine[None, None, None], name: str) -> asyncio.Task[Non
     garbage-collected.
     """
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_say_if_failed)
+    task.add_done_callback(_log_failure)
     return task
 
 
-def _say_if_failed(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if task.cancelled() or (error := task.exception()) is None:
         return
     metrics.HOOK_ERRORS.labels("edgehub-background", "task").inc()

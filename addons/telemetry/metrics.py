@@ -103,14 +103,14 @@ FAILED_HANDSHAKES = counter(
     "edgehub_failed_handshakes{said,called}",
     "TLS handshakes that clients broke off, by their alert (`closed`: none) and the called name.",
 )
-SAID = (
+ALERT_LABELS = (
     *("unknown ca", "bad certificate", "certificate unknown", "certificate expired"),
     *("unsupported certificate", "closed", OTHER),
 )
-CALLED = ("address", "kubernetes", OTHER)
-for _said in SAID:
-    for _called in CALLED:
-        FAILED_HANDSHAKES.labels(_said, _called)
+NAME_LABELS = ("address", "kubernetes", OTHER)
+for _alert in ALERT_LABELS:
+    for _name in NAME_LABELS:
+        FAILED_HANDSHAKES.labels(_alert, _name)
 LISTENERS_CLOSED = gauge("edgehub_listeners_closed", "Listeners that should be open and are not.")
 LISTENERS_LOST = counter("edgehub_listeners_lost", "Listeners closed by something else than the hub.")
 UNREAD_STREAMS = counter(
@@ -238,7 +238,7 @@ def _requests(component: str, verb: str, resource: str, route: str, code: int) -
 
 def count_failed_handshake(said: str, called: str) -> tuple[str, str]:
     """Count a failed handshake, and return its labels. `called` must be a label already, never text from a client."""
-    labels = said if said in SAID else OTHER, called
+    labels = said if said in ALERT_LABELS else OTHER, called
     FAILED_HANDSHAKES.labels(*labels).inc()
     return labels
 

@@ -18,7 +18,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
 
-BREATH = 0.01
+YIELD_INTERVAL = 0.01
 """Seconds of work after which other tasks run."""
 MAX_SECONDS = 20.0
 """Seconds after which a report is returned incomplete."""
@@ -109,7 +109,7 @@ def _noting(name: str, notes: list[Note]) -> FilterNote:
 
 async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Item]:
     """Yield the present items, until `deadline` (monotonic seconds). Other tasks run in between."""
-    breath = time.monotonic() + BREATH
+    breath = time.monotonic() + YIELD_INTERVAL
     for item in list(items):
         yield item
         now = time.monotonic()
@@ -117,7 +117,7 @@ async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Ite
             return
         if now > breath:
             await asyncio.sleep(0)
-            breath = time.monotonic() + BREATH
+            breath = time.monotonic() + YIELD_INTERVAL
 
 
 def deadline() -> float:

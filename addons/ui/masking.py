@@ -19,7 +19,7 @@ class Visible(NamedTuple):
     """metadata.managedFields, which are long and seldom of interest; otherwise only their number is shown."""
 
 
-USUALLY = Visible()
+DEFAULT_VISIBILITY = Visible()
 
 
 def visible_by(settings: Settings) -> Visible:
@@ -34,7 +34,7 @@ _SHOW_METADATA = frozenset({"Secret", "PartialObjectMetadata", "Table"})
 _TOKENS = {"TokenRequest": "status", "TokenReview": "spec"}
 
 
-def masked(kind: str, tree: Tree, visible: Visible = USUALLY) -> Tree:
+def masked(kind: str, tree: Tree, visible: Visible = DEFAULT_VISIBILITY) -> Tree:
     """Return the object without secret values."""
     if kind in _TOKENS:
         return _without_token(tree, _TOKENS[kind])

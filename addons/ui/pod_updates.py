@@ -25,7 +25,7 @@ PODS = ResourceType("", "v1", "pods")
 FIELD_MANAGER = "yurthub-ota"
 MAX_UPDATES = 4
 """Maximum concurrent updates; each makes two requests to the cloud."""
-AWAY = "OTA upgrade is not allowed when node is disconnected to cloud"
+DISCONNECTED = "OTA upgrade is not allowed when node is disconnected to cloud"
 DAEMON_SET, STATIC = "DaemonSet", "Node"
 
 PATH = re.compile(
@@ -175,5 +175,5 @@ class UpdatePage:
 
 def _updates(hub: RunningHub, named: Mapping[str, str]) -> PodUpdates:
     if hub.client is None or not hub.cloud.is_up:
-        raise Refused(503, AWAY)
+        raise Refused(503, DISCONNECTED)
     return PodUpdates(hub.client, hub.settings.node, named["namespace"], named["name"])

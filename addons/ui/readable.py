@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import orjson
 import yaml
 
-from addons.ui.masking import USUALLY, Tree, Visible, masked
+from addons.ui.masking import DEFAULT_VISIBILITY, Tree, Visible, masked
 from kube.requests.continue_tokens import key_text
 from kube.schemas.json_objects import shown_object
 from kube.store.store import Item
@@ -26,11 +26,11 @@ READABLE_BYTES = 128 * 1024
 """Maximum bytes of a body that is shown with all fields, which takes some 40 ms; twice that for protobuf."""
 LINES = 2_000
 """Maximum objects or events shown of a larger body, one line each; a line takes some microseconds."""
-PIECE = 4_096
+PARSE_SIZE = 4_096
 """Bytes of a watch parsed at a time: events before a malformed one are still shown."""
 
 
-def readable_body(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
+def readable_body(encoding: Encoding, body: bytes, visible: Visible = DEFAULT_VISIBILITY) -> str:
     """Format a single object, a Status or a list. ValueError if the body is none of these."""
     codec = codec_for(encoding)
     api_version, kind, raw = codec.decode_single(body)
@@ -57,7 +57,7 @@ def _cells(table: Tree) -> str:
     return f"{text}# and {left_out} more\n" if left_out > 0 else text
 
 
-def readable_watch(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
+def readable_watch(encoding: Encoding, body: bytes, visible: Visible = DEFAULT_VISIBILITY) -> str:
     """Format the events of a watch, one document each. A comment describes trailing incomplete bytes."""
     codec = codec_for(encoding)
     complete = len(body) <= READABLE_BYTES
@@ -78,12 +78,14 @@ def readable_watch(encoding: Encoding, body: bytes, visible: Visible = USUALLY) 
 
 
 def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
-    for at in range(0, len(body), PIECE):
-        yield from reader.feed(body[at : at + PIECE])
+    for at in range(0, len(body), PARSE_SIZE):
+        yield from reader.feed(body[at : at + PARSE_SIZE])
     reader.close()
 
 
-def readable_event(codec: Codec, frame: WatchFrame, *, complete: bool, visible: Visible = USUALLY) -> str:
+def readable_event(
+    codec: Codec, frame: WatchFrame, *, complete: bool, visible: Visible = DEFAULT_VISIBILITY
+) -> str:
     """Format one event of a watch; if `complete`, with all fields of its object."""
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
@@ -111,7 +113,7 @@ def readable_event(codec: Codec, frame: WatchFrame, *, complete: bool, visible: 
 def readable_table(encoding: Encoding, body: bytes) -> str:
     """Format a list with one line per object, whatever its size. ValueError if it is not a list."""
     codec = codec_for(encoding)
-    return _list(codec, codec.decode_list(body), complete=False, visible=USUALLY)
+    return _list(codec, codec.decode_list(body), complete=False, visible=DEFAULT_VISIBILITY)
 
 
 def _list(codec: Codec, page: ListPage[bytes], *, complete: bool, visible: Visible) -> str:
@@ -144,7 +146,7 @@ def _line(codec: Codec, raw: bytes) -> str:
 
 
 def object_tree(
-    encoding: Encoding, api_version: str, kind: str, raw: bytes, visible: Visible = USUALLY
+    encoding: Encoding, api_version: str, kind: str, raw: bytes, visible: Visible = DEFAULT_VISIBILITY
 ) -> Tree:
     """Return an object as plain values, without secrets. ValueError if it is malformed."""
     is_json = encoding is Encoding.JSON
@@ -152,7 +154,7 @@ def object_tree(
     return masked(kind, tree if visible.managed_fields else _folded(tree), visible)
 
 
-def item_tree(item: Item, visible: Visible = USUALLY) -> Tree:
+def item_tree(item: Item, visible: Visible = DEFAULT_VISIBILITY) -> Tree:
     """Return a stored object as plain values, without secrets."""
     store = item.store
     return object_tree(store.codec.encoding, store.api_version, store.kind, item.raw, visible)

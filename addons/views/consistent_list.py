@@ -17,7 +17,7 @@ from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
 from kube.errors import StatusError, timeout, unavailable
 from kube.http.client import Client, Unreachable
-from kube.reflector.history_verifier import FEW, Comparison, HistoryDiverged, compare
+from kube.reflector.history_verifier import FEW_OBJECTS, Comparison, HistoryDiverged, compare
 from kube.reflector.list_pages import Malformed, names_of
 from kube.reflector.progress import NoBookmark, newest_event
 from kube.store.history import LastSeenEvent, Standing
@@ -46,7 +46,7 @@ async def wait_until_current(
 
     StatusError: the cloud's own answer to the list, 503 without an answer, 504 if the copy does not reach the version.
     """
-    if not at and sum(map(scope.matches, source.store)) > FEW:
+    if not at and sum(map(scope.matches, source.store)) > FEW_OBJECTS:
         with contextlib.suppress(*NO_PROOF):
             async with asyncio.timeout(wait):
                 return await _by_events(source, client)

@@ -17,7 +17,7 @@ from kube.requests.continue_tokens import LATEST
 from kube.store.listing import Listing
 from kube.store.projection import Projection
 from kube.store.view import View
-from kube.wire.codec_base import PIECE
+from kube.wire.codec_base import CHUNK
 
 MAX_PAGED = 64 * 1024 * 1024
 """Bytes of the lists that clients read by pages. Each may hold objects that the store has dropped."""
@@ -40,7 +40,7 @@ async def list_answer(listing: Listing, *, packed: bool = False, warning: str = 
     body, headers = listing.body(formed), headers_of(listing.codec.content_type, warning)
     if packed:
         return Answer(pack(body, body.size), {**headers, "Content-Encoding": "zstd"})
-    return Answer(bytes(body) if body.size <= PIECE else body, headers)
+    return Answer(bytes(body) if body.size <= CHUNK else body, headers)
 
 
 class _Paged(NamedTuple):

@@ -41,13 +41,12 @@ WRITES_A_SECOND = 20
 STATUS_DELAY = 0.5
 """Seconds in which changes of a binding's workloads are combined into one status."""
 ATTEMPTS = 3
-"""Writes of one rendering to one workload within `CONTEST` seconds. If they do not suffice, another client reverts
-it."""
-CONTEST = 60.0
+"""Writes of one rendering to one workload within CONTEST_WINDOW. If they do not suffice, another client reverts it."""
+CONTEST_WINDOW = 60.0
 """Seconds in which ATTEMPTS writes are counted."""
 RETRY = 2.0
 """Seconds until a write is repeated whose response lacks the rendering; each further delay is doubled."""
-TRUCE = 600.0
+CONTEST_PAUSE = 600.0
 """Seconds for which a contested workload is not written; also the retry delay after a refusal."""
 
 
@@ -152,14 +151,14 @@ class ConfigBindingController(Controller):
                 return
             if error.code not in REFUSED:
                 raise
-            effort.refused, effort.again_at = str(error), loop.time() + TRUCE
-            self.queue.add_after(key, TRUCE)
+            effort.refused, effort.again_at = str(error), loop.time() + CONTEST_PAUSE
+            self.queue.add_after(key, CONTEST_PAUSE)
             for binding in bindings:
                 message = f"{workload.kind} {workload.name}: {error}"
                 await self._context.events.warning(binding.reference, "Refused", message)
             return
         effort.refused = ""
-        if loop.time() - effort.began > CONTEST:
+        if loop.time() - effort.began > CONTEST_WINDOW:
             effort.began, effort.writes = loop.time(), 0
         effort.writes += 1
         wait = 0.0
@@ -168,7 +167,7 @@ class ConfigBindingController(Controller):
             wait = RETRY * 2 ** (effort.writes - 1)
         if effort.writes >= ATTEMPTS:
             effort.contested = True
-            effort.writes, wait = 0, TRUCE
+            effort.writes, wait = 0, CONTEST_PAUSE
         if wait:
             effort.again_at = loop.time() + wait
             self.queue.add_after(key, wait)

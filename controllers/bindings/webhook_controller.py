@@ -44,7 +44,7 @@ from kube.store.store import Key
 
 CONFIGURATION = "edgehub-configbinding"
 """The name of the MutatingWebhookConfiguration."""
-UNTIL_POLICIES = frozenset({"autonomy-endpoints.edgehub.io"})
+REPLACED_BY_POLICIES = frozenset({"autonomy-endpoints.edgehub.io"})
 """Webhooks of that configuration which admission policies replace on newer API servers."""
 SECRET = "edgehub-manager-webhook"  # noqa: S105  # the name of one
 PATH = "/mutate-workload"
@@ -58,11 +58,11 @@ DISCARDING = 1.0
 """Seconds for which the rest of a refused review is read and discarded."""
 CHECK_INTERVAL = 3600.0
 """Seconds between checks of the certificate's age."""
-NAME_AGAIN = 1.0
+NAME_RETRY = 1.0
 """Seconds between requests for the manager's user name until the API server has answered one."""
 NAME_INTERVAL = 60.0
 """Seconds between later requests for the manager's user name: the kubeconfig may get another user."""
-LAST_CALL = 0.5
+DRAIN_TIME = 0.5
 """Seconds for which open connections may still send requests during shutdown. New connections are refused by then."""
 SHUTDOWN = 2.0
 """Seconds after that for reviews in progress; the API server waits 3 s for an answer."""
@@ -121,7 +121,7 @@ class WebhookController(Controller):
             return
         data = secret_data(self._secrets.get(self._secret_key))
         wanted = renewed(data, hosts_of(configuration), datetime.datetime.now(datetime.UTC))
-        needless = UNTIL_POLICIES if await self._context.informers.serves(POLICIES) else ()
+        needless = REPLACED_BY_POLICIES if await self._context.informers.serves(POLICIES) else ()
         # First the trust, then the certificate: no replica serves one that the API server does not know.
         if patch := webhooks_patch(configuration, wanted[AUTHORITY], needless):
             await self.patch(self._configurations, key, patch)
@@ -162,7 +162,7 @@ class WebhookController(Controller):
                 server.refuse_more()
                 for listener in listening:
                     listener.close()
-                await asyncio.sleep(LAST_CALL)
+                await asyncio.sleep(DRAIN_TIME)
             await server.finish()
 
     def readiness_error(self) -> str:
@@ -181,7 +181,7 @@ class WebhookController(Controller):
                 if str(error) != self._no_name:
                     logger.warning("the API server does not say who the manager is: %s", error)
                 self._no_name = str(error)
-            await asyncio.sleep(NAME_AGAIN if self._no_name else NAME_INTERVAL)
+            await asyncio.sleep(NAME_RETRY if self._no_name else NAME_INTERVAL)
 
     async def _load(self, context: ssl.SSLContext) -> None:
         """Load the next certificate of the Secret into the TLS context. Open connections keep theirs."""

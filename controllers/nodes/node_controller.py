@@ -41,7 +41,7 @@ from kube.store.store import Key
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 NODE_CONDITION = "HubInstalled"
-HAS_HUB = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
+HUB_REASONS = ("Installed", "Upgrading", "Upgraded", "UpgradeFailed")
 """Condition reasons of a node that has a hub; after a failed upgrade it runs the previous version."""
 CHANGES = ("Installing", "Uninstalling")
 INTERVAL = 5.0
@@ -94,7 +94,9 @@ class NodesController(Controller):
         found = progress(edge_nodes, waves)
         self._counts[key] = _counts(edge_nodes)
         if pool is not None:
-            await self._tell_pool(pool, found, now, concerns=any(_concerns(node) for node in edge_nodes))
+            await self._write_pool_condition(
+                pool, found, now, concerns=any(_concerns(node) for node in edge_nodes)
+            )
         is_waiting = any(node.is_in_progress for node in edge_nodes) or bool(chosen.actions)
         if chosen.again or is_waiting:
             self.queue.add_after(key, min(filter(None, (chosen.again, INTERVAL if is_waiting else 0.0))))
@@ -186,7 +188,7 @@ class NodesController(Controller):
                 termination_message(pods) or node.hub[2] or f"the Job {name_of(node.name, phase)} failed"
             )
         # The condition first: the steps follow the phase.
-        await self._tell_node(node, move.reason, message, is_failed=is_failed)
+        await self._write_node_condition(node, move.reason, message, is_failed=is_failed)
         await self._annotate(node, phase)
         reference = ObjectReference("v1", "Node", "", node.name, node.uid)
         if is_failed:
@@ -198,8 +200,8 @@ class NodesController(Controller):
         value = None if phase is None else str(phase)
         await self.patch(self._nodes, ("", node.name), {"metadata": {"annotations": {PHASE: value}}})
 
-    async def _tell_node(self, node: Node, reason: str, message: str, *, is_failed: bool) -> None:
-        status = "True" if reason in HAS_HUB else "Unknown" if reason in CHANGES else "False"
+    async def _write_node_condition(self, node: Node, reason: str, message: str, *, is_failed: bool) -> None:
+        status = "True" if reason in HUB_REASONS else "Unknown" if reason in CHANGES else "False"
         if (status, reason, message) == node.hub:
             return
         condition = {"type": NODE_CONDITION, "status": status, "reason": reason, "message": message}
@@ -208,7 +210,9 @@ class NodesController(Controller):
         written = await self._context.api.strategic_merge_patch(NODES.type, "", node.name, patch, "status")
         await self._nodes.wait_until_observed(written)
 
-    async def _tell_pool(self, pool: NodePool, found: Progress, now: datetime, *, concerns: bool) -> None:
+    async def _write_pool_condition(
+        self, pool: NodePool, found: Progress, now: datetime, *, concerns: bool
+    ) -> None:
         """Write the condition of a pool in which a node has a hub, or a label for one."""
         status = "True" if found.is_done else "False"
         condition = {"status": status, "reason": found.reason, "message": found.message}

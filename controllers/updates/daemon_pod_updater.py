@@ -18,7 +18,7 @@ from controllers.updates.rollouts import Rollout, need_upgrade_patch, to_replace
 from kube.errors import StatusError
 from kube.store.store import Key
 
-MISPLACED = "InvalidUpdateStrategy"
+INVALID_STRATEGY = "InvalidUpdateStrategy"
 """Reason of the Event about an invalid annotation."""
 
 
@@ -48,7 +48,7 @@ class DaemonPodUpdater(Controller):
         pods = [pod for _, pod in self._pods.by_index("daemonset", found.uid)]
         rollout = self._rollout(found)
         if found.error:
-            await self._context.events.warning(found.reference, MISPLACED, found.error)
+            await self._context.events.warning(found.reference, INVALID_STRATEGY, found.error)
         elif rollout is None and found.strategy is not None:
             return  # until its revision comes
         refused = await self._mark(pods, rollout)

@@ -26,7 +26,7 @@ DEADLINE = 24 * 60 * 60
 """Seconds that a pull may take: a link may be up for only some hours a day."""
 TTL = 300
 """Seconds for which a finished Job stays, so that people can see it."""
-NOBODY = 65534
+NOBODY_UID = 65534
 ALREADY_EXISTS = 409
 
 
@@ -58,7 +58,7 @@ def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
     pod_spec: Json = {
         "imagePullSecrets": [{"name": name} for name in daemon_set.pull_secrets],
         "securityContext": {
-            "runAsUser": NOBODY,
+            "runAsUser": NOBODY_UID,
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},
         },

@@ -7,20 +7,20 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-FIRST = 0.8
+FIRST_DELAY = 0.8
 """Seconds to the first retry, as in client-go's reflector."""
-LAST = 30.0
+LONGEST_DELAY = 30.0
 """The longest delay in seconds, as in client-go's reflector."""
 FORGET_AFTER = 120.0
-"""Seconds without a failure after which the delay is FIRST again, as in client-go's reflector."""
+"""Seconds without a failure after which the delay is FIRST_DELAY again, as in client-go's reflector."""
 
 
 @dataclass(slots=True)
 class Backoff:
     """Delays that double from `first` to `last` seconds, each with a jitter of up to its own length."""
 
-    first: float = FIRST
-    last: float = LAST
+    first: float = FIRST_DELAY
+    last: float = LONGEST_DELAY
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
     _delay: float = field(default=0.0, init=False)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from kube.wire.codec_base import MAX_FRAME, PIECE, in_pieces
+from kube.wire.codec_base import CHUNK, MAX_FRAME, in_pieces
 
 CODING = "x-edgehub-differences"
 """The name of the coding in Accept-Encoding and Content-Encoding. A server that does not support it sends plain
@@ -26,7 +26,7 @@ frames."""
 LEVEL = 1
 """The zstd compression level. Higher levels do not shrink a difference, which is nearly all one reference to the
 prefix."""
-MAX_UNPACKED_RECORD = MAX_FRAME + PIECE
+MAX_UNPACKED_RECORD = MAX_FRAME + CHUNK
 """The most bytes that a record may decompress to: a piece of an initial state ends with the event that fills
 it."""
 MAX_RECORD = MAX_UNPACKED_RECORD + 64 * 1024
@@ -86,7 +86,7 @@ def event_record(frame: bytes, former: Former | None) -> bytes:
 
 
 def state_records(frames: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the frames of an initial state as records of PIECE bytes before compression. Records are made
+    """Yield the frames of an initial state as records of CHUNK bytes before compression. Records are made
     lazily."""
     before = b""
     for piece in in_pieces(frames):

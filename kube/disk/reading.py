@@ -26,8 +26,8 @@ BUSY_TIMEOUT = 1.0
 PAGE_CACHE = 64
 """Pages of 4 KB in a connection's cache: few, because the hub reads and writes each copy once. With 512 pages, the
 two connections took 4 MB at the first list."""
-SALVAGE = "SELECT key, value FROM Cache NOT INDEXED ORDER BY rowid"
-LAST = "\U0010ffff"
+SALVAGE_QUERY = "SELECT key, value FROM Cache NOT INDEXED ORDER BY rowid"
+LAST_CHARACTER = "\U0010ffff"
 """Sorts after every character of a name, so it ends the range of keys with one prefix."""
 
 
@@ -43,14 +43,14 @@ class Reading:
     def rows(self, prefix: str) -> dict[str, bytes | None]:
         """The keys with this prefix and their values; None for a damaged value."""
         rows = self._connection.execute(
-            "SELECT key, value FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST)
+            "SELECT key, value FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST_CHARACTER)
         )
         return {key: checked(key, value) for key, value in rows}
 
     def keys(self, prefix: str) -> list[str]:
         """The keys with this prefix."""
         rows = self._connection.execute(
-            "SELECT key FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST)
+            "SELECT key FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST_CHARACTER)
         )
         return [key for (key,) in rows]
 
@@ -108,7 +108,7 @@ def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
     rows: dict[str, bytes] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connected(database)) as connection:
         connection.text_factory = lambda raw: raw.decode(errors="replace")
-        for statement in (SALVAGE, f"{SALVAGE} DESC"):
+        for statement in (SALVAGE_QUERY, f"{SALVAGE_QUERY} DESC"):
             with contextlib.suppress(sqlite3.Error):
                 for key, value in connection.execute(statement):
                     if isinstance(key, str) and key.startswith(tuple(prefixes)):

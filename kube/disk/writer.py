@@ -11,7 +11,7 @@ from kube.disk.database import DiskError
 
 MAX_WAITING = 4096
 """The most queued calls. Each source has at most one, so a longer queue means that the disk hangs."""
-PATIENCE = 1.0
+DISK_TIMEOUT = 1.0
 """Seconds that a client, or the hub's start, waits for the disk before the hub continues without its content."""
 CLOSE_TIMEOUT = 2.0
 """Seconds that the running call gets at shutdown: the hub must end within 5 s of SIGTERM."""

@@ -16,7 +16,7 @@ from kube.errors import forbidden
 
 OWN_SITE = frozenset({"same-origin", "none"})
 """The values of `Sec-Fetch-Site` for a request that was not caused by a page of another origin."""
-OF_PODS = ("kube-probe/", "kube-lifecycle/")
+KUBELET_AGENTS = ("kube-probe/", "kube-lifecycle/")
 """The beginnings of kubelet's User-Agent in probes and hooks, unless the pod sets another one."""
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[0-9a-z_.-]+))(?::[0-9]{1,5})?")
 
@@ -60,7 +60,7 @@ def refuse_web_pages(own: OwnAddress, authority: str, values_of: Callable[[str],
 
 def refuse_probes(user_agent: str) -> None:
     """Raise StatusError 403 for a probe or hook, which kubelet of this node sends on behalf of a pod."""
-    if user_agent.startswith(OF_PODS):
+    if user_agent.startswith(KUBELET_AGENTS):
         raise forbidden("probes and hooks of pods are not allowed: they would use kubelet's identity")
 
 

@@ -83,7 +83,7 @@ class ApiResponse(NamedTuple):
         One thread decompresses and decodes all long bodies in sequence, so that only one is in memory decompressed.
         Twelve lists of 240 KB, compressed, once took 3 GB.
         """
-        if not self.coding and len(self.body) <= gzip_bodies.IN_LOOP:
+        if not self.coding and len(self.body) <= gzip_bodies.IN_LOOP_LIMIT:
             return decode(self.body)
         return await one_at_a_time(partial(self._decode, decode))
 

@@ -14,7 +14,7 @@ from kube.errors import too_many_requests
 MAX_RETRY_AFTER = 60
 """The longest wait in seconds. kube-apiserver's priority and fairness asks for at most 32; a proxy may ask for a
 day."""
-ASKS = frozenset({429, 503})
+THROTTLING_STATUSES = frozenset({429, 503})
 """The codes whose Retry-After applies to the queue. With others it applies to one request, such as one for a too new
 version."""
 
@@ -58,6 +58,6 @@ class Pauses:
 
     def note_retry_after(self, queue: str, code: int, seconds: int | None) -> None:
         """Note the wait that a server's response asks for; None for none."""
-        if code in ASKS and seconds is not None:
+        if code in THROTTLING_STATUSES and seconds is not None:
             until = asyncio.get_running_loop().time() + seconds
             self._until[queue] = max(until, self._until.get(queue, 0.0))

@@ -14,7 +14,7 @@ from kube.http.session import BodyTooLarge
 
 LEVEL = 3
 """zstd's default level."""
-IN_LOOP = 64 * 1024
+IN_LOOP_LIMIT = 64 * 1024
 """Compressed bytes up to which the event loop decompresses a body itself, if the result has at most UNPACKED_IN_LOOP:
 a few milliseconds. A thread does longer ones."""
 UNPACKED_IN_LOOP = 1024 * 1024
@@ -31,7 +31,7 @@ def pack(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 async def unpack(body: bytes, limit: int) -> bytes:
     """Decompress a body. BodyTooLarge beyond `limit` bytes, another OSError if it is damaged or truncated."""
-    if len(body) <= IN_LOOP and _unpacked_size(body) <= UNPACKED_IN_LOOP:
+    if len(body) <= IN_LOOP_LIMIT and _unpacked_size(body) <= UNPACKED_IN_LOOP:
         return unpack_up_to(body, limit)
     return await one_at_a_time(partial(unpack_up_to, body, limit))
 

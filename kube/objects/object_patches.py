@@ -32,7 +32,7 @@ def apply_patch(content_type: str, document: Json, patch: bytes, kind: str) -> J
     """
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == JSON_PATCH:
-        return _an_object(apply_json_patch(document, _parsed(patch)))
+        return _require_object(apply_json_patch(document, _parsed(patch)))
     if media_type == MERGE_PATCH:
         return merge_patch(document, _object_of(patch))
     if media_type == STRATEGIC_MERGE_PATCH:
@@ -79,7 +79,7 @@ def _object_of(patch: bytes) -> Json:
     return parsed
 
 
-def _an_object(patched: Any) -> Json:
+def _require_object(patched: Any) -> Json:
     try:
         write_shallow(patched)
     except ValueError as error:

@@ -4,11 +4,11 @@ an hour of bookmarks, so the reflector lists them again when their resourceVersi
 
 from __future__ import annotations
 
-from kube.reflector.history_verifier import FEW, HistoryVerifier
+from kube.reflector.history_verifier import FEW_OBJECTS, HistoryVerifier
 from kube.reflector.upstream import Upstream
 from kube.store.store import Store
 
-SMALL = 8 * 1024
+SMALL_STORE = 8 * 1024
 """The most bytes of a store whose watches request no bookmarks: about as many as an hour of bookmarks."""
 
 
@@ -54,7 +54,7 @@ class Bookmarks:
         store = self._store
         # Hubs of a pool compare versions, and their bookmarks report history gaps and local changes.
         is_shared = upstream is not None and upstream.is_shared
-        is_small = len(store) <= FEW and store.size <= SMALL
+        is_small = len(store) <= FEW_OBJECTS and store.size <= SMALL_STORE
         is_behind = store.newest_given > store.version or store.version <= store.former_version
         is_behind |= not self._verifier.is_verified
         return self._is_expected or self._expires or is_behind or is_shared or not is_small

@@ -14,7 +14,7 @@ from enum import Enum
 from kube.store.history import LastSeenEvent, Standing
 from kube.store.store import Item, Key, Store
 
-FEW = 50
+FEW_OBJECTS = 50
 """The most objects whose names and versions are listed without trying other proofs: they take less than one full
 object of other kinds."""
 LAST_EVENT_WAIT = 10.0
@@ -138,14 +138,14 @@ class HistoryVerifier:
         """
         self._forget()
         self._resumed_at = self._store.version
-        is_cheaper = len(self._store) > FEW and self._store.standing is not Standing.DOUBTED
+        is_cheaper = len(self._store) > FEW_OBJECTS and self._store.standing is not Standing.DOUBTED
         self._last_event = self._store.last_event if is_cheaper else None
         return self.awaits_last_event
 
     @property
     def can_count(self) -> bool:
         """True if, without a known event, the newest object and the number of objects are the cheaper proof."""
-        is_cheaper = len(self._store) > FEW and self._store.standing is not Standing.DOUBTED
+        is_cheaper = len(self._store) > FEW_OBJECTS and self._store.standing is not Standing.DOUBTED
         return self.may_count and is_cheaper and self._newest.version > 1
 
     @property

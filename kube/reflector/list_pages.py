@@ -21,7 +21,7 @@ PAGE = 500
 """Objects of a page, as in client-go's pager. It bounds the memory of one response."""
 MAX_LIST = 512 * 1024 * 1024
 """The most bytes of all pages of a list, in case a server never ends it."""
-OF_A_PAGE = 64 * 1024
+PAGE_OVERHEAD = 64 * 1024
 """Bytes that each page counts in addition to its own, because a server could send empty pages forever."""
 LONG_LIST = 1000
 """The most objects that are decoded in the event loop, in some milliseconds. A thread decodes longer lists."""
@@ -57,7 +57,7 @@ async def read_pages(
         codec = codec_of(answer.content_type)
         pages.append(await page_of(codec, answer))
         size += max(len(answer.body), sum(map(len, pages[-1].items)))
-        if size + OF_A_PAGE * len(pages) > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
+        if size + PAGE_OVERHEAD * len(pages) > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
             raise TooLarge(f"the list is over {MAX_LIST} bytes or {MAX_ITEMS} objects")
         came(size)
         if not pages[-1].continue_token:

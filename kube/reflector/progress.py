@@ -19,7 +19,7 @@ SECONDS = 3
 """Seconds of a short watch. Its bookmark comes after one second; a shorter watch has none."""
 MARGIN = 5.0
 """Seconds after the end of a short watch at which the link counts as dead."""
-TRIES = 2
+SHORT_WATCHES = 2
 """The number of short watches, in sequence, until a bookmark is new enough.
 
 Before 1.31, etcd reports its progress to kube-apiserver every five seconds.
@@ -42,7 +42,7 @@ async def newest_event(
     """
     reading = _Reading(known, version, last_event)
     names = list_watch._replace(metadata_only=True)
-    for _ in range(TRIES):
+    for _ in range(SHORT_WATCHES):
         query = names.watch_query(reading.begin, SECONDS, bookmarks=True)
         accept = names.accept_as("PartialObjectMetadata")
         async with client.watch(names.path, query=query, accept=accept, timeout=SECONDS + MARGIN) as stream:

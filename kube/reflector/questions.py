@@ -19,11 +19,11 @@ from kube.wire.encoding import Encoding
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers with zstd to a client that accepts differences; kube-apiserver supports
 only gzip."""
-MANY = 300
+MANY_NAMES = 300
 """From this number of objects on, names are requested in JSON: kube-apiserver compresses only responses over 128 KiB,
 then to less than a third of their size in protobuf."""
 
-QUIET = "kube-node-lease"
+QUIET_NAMESPACE = "kube-node-lease"
 """A namespace of each cluster that contains only Leases."""
 
 
@@ -55,7 +55,7 @@ class Questions:
         """The server's current version. All namespaces have the same, so an empty namespace costs the fewest bytes."""
         wanted = self._list_watch
         if is_namespaced and not wanted.namespace:
-            wanted = wanted._replace(namespace=QUIET)
+            wanted = wanted._replace(namespace=QUIET_NAMESPACE)
         return (await read_version(partial(self._ask, request, wanted=wanted), wanted.query))[0]
 
     async def count(self, request: Request) -> tuple[int, int | None]:
@@ -81,7 +81,7 @@ class Questions:
         """
         encoding = self._list_watch.encoding
         if about:
-            encoding = Encoding.PROTOBUF if about < MANY else Encoding.JSON
+            encoding = Encoding.PROTOBUF if about < MANY_NAMES else Encoding.JSON
         asks = self._list_watch._replace(encoding=encoding)
         return await read_names(partial(self._ask, request, wanted=asks), self._list_watch.query)
 

@@ -41,13 +41,13 @@ WATCH_MARGIN, EARLY = 15.0, 30.0
 """Seconds after that time at which the link counts as dead, and before it at which an end of the watch is normal."""
 SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
-EVENTS_AT_ONCE = 100
+EVENT_BATCH = 100
 """The number of events that are applied before other tasks run, in some milliseconds."""
 LONG_EVENT = 128 * 1024
 """Bytes. Other tasks run before and after a longer event. Parsing 1.5 MB, the largest object of a cluster, takes up to
 0.05 s, and so does each filter."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
-UNSERVED_DELAY = 300.0
+UNSERVED_RETRY_DELAY = 300.0
 """The least seconds between retries for a kind that the cloud does not serve. A client's request retries at once."""
 
 logger = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ class Reflector:
         is_again = is_unserved and self.refusal is not None and self.refusal.code == 404
         # The text of a refusal is already bounded; that of an ERROR event comes from the server.
         wanted = bounded(error.retry_after or 0) if isinstance(error, StatusError) else None
-        delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
+        delay = self._backoff.next(UNSERVED_RETRY_DELAY if is_again else wanted)
         # The traceback's frames hold the cloud's response, up to MAX_LIST, for as long as the error is stored.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.verifier.is_broken = True
@@ -353,7 +353,7 @@ class Reflector:
                                 await asyncio.sleep(0)
                             self._apply(frame)
                             del frame  # maybe megabytes, and the next may come in an hour
-                            if is_long or not events % EVENTS_AT_ONCE:
+                            if is_long or not events % EVENT_BATCH:
                                 await asyncio.sleep(0)
                         del chunk
                         self.verifier.progress()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kube.requests.request_info import RequestInfo, ResourceType
 
-SAME = {("events.k8s.io", "events"): ("", "events")}
+SAME_RESOURCE = {("events.k8s.io", "events"): ("", "events")}
 """Resources that exist in two groups: a write to one is a write to the other."""
 
 
@@ -26,7 +26,7 @@ class ObjectRef(NamedTuple):
     @classmethod
     def of_type(cls, type_: ResourceType, namespace: str = "", name: str = "") -> ObjectRef:
         """The objects of a resource. The namespace of a Namespace is ignored."""
-        group, resource = SAME.get((type_.group, type_.resource), (type_.group, type_.resource))
+        group, resource = SAME_RESOURCE.get((type_.group, type_.resource), (type_.group, type_.resource))
         return cls(group, resource, "" if (group, resource) == ("", "namespaces") else namespace, name)
 
     @classmethod

@@ -178,7 +178,7 @@ def _object(api_version: str, kind: str, name: str, raw: bytes, *, for_people: b
     return {"kind": kind, "apiVersion": api_version, **tree}
 
 
-CUT_OFF = "a field in protobuf is cut off"
+TRUNCATED = "a field in protobuf is cut off"
 
 
 class _Known(NamedTuple):
@@ -219,7 +219,7 @@ class _MessageReader:
                 start = at + 1
                 at = start + data[at]
                 if at > end:
-                    raise ValueError(CUT_OFF)
+                    raise ValueError(TRUNCATED)
             else:
                 start, at = _extent(data, at, end, tag & 7)
             field = fields.get(tag)
@@ -266,7 +266,7 @@ def _extent(data: bytes, at: int, end: int, wire_type: int) -> tuple[int, int]:
         case _:
             raise ValueError(f"{wire_type} is no wire type of protobuf")
     if stop > end:
-        raise ValueError(CUT_OFF)
+        raise ValueError(TRUNCATED)
     return at, stop
 
 

@@ -19,7 +19,7 @@ from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import StreamCoding, ViewEvent
 from kube.wire.codec import Codec
-from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
+from kube.wire.codec_base import CHUNK, HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS
 
 READ_AT_ONCE = 256 * 1024
 """Bytes of events that are read for one client and not yet sent, apart from the last event."""
@@ -144,7 +144,7 @@ class NewEvents:
         self._events = events
         self._written: dict[str, bytes] = {}
         self.oldest = events[0].version if events else 0
-        is_small = 0 < sum(len(event.frame) for event in events) <= PIECE
+        is_small = 0 < sum(len(event.frame) for event in events) <= CHUNK
         self.is_shared = is_small and not any(event.sequence for event in events)
         """True if all clients get the same bytes. After a local event, each gets its own bookmark."""
 

@@ -24,7 +24,7 @@ KB that decompresses to a hundred million empty objects."""
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 """The types of watch events. client-go ends a watch at any other."""
 
-PIECE = 64 * 1024
+CHUNK = 64 * 1024
 """Bytes of a list, or of a watch's initial state, that are encoded at a time, so that no client needs a full copy in
 memory."""
 
@@ -78,7 +78,7 @@ class ListPage[T: StoredText]:
 
 
 class ListBody:
-    """The body of a list. Its size is known before its pieces are encoded. A piece has at most PIECE bytes and one
+    """The body of a list. Its size is known before its pieces are encoded. A piece has at most CHUNK bytes and one
     object."""
 
     __slots__ = ("_between", "_head", "_items", "_tail", "_write", "size")
@@ -112,13 +112,13 @@ class ListBody:
 
 
 def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
-    """Group items into runs of at least PIECE bytes; only the last run may be shorter."""
+    """Group items into runs of at least CHUNK bytes; only the last run may be shorter."""
     piece: list[T] = []
     size = 0
     for item in items:
         piece.append(item)
         size += len(item)
-        if size >= PIECE:
+        if size >= CHUNK:
             piece, size, full = [], 0, [piece]
             yield full.pop()  # a suspended generator must not hold the items
     if piece:

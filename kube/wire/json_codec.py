@@ -7,7 +7,7 @@ import msgspec
 
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.packed_text import WORTH_PACKING, StoredText, packed
+from kube.packed_text import COMPRESSION_THRESHOLD, StoredText, packed
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
@@ -52,7 +52,7 @@ MAX_PART = 2 * MAX_FRAME
 """The most bytes of such a part. A list that is not formatted as kube-apiserver does is one part."""
 BEFORE_ITEMS = 64 * 1024
 """The most bytes before the items of such a list."""
-READABLE = 1000
+SAFE_DEPTH = 1000
 """Levels of nesting that every supported Python version can parse."""
 DEPTH_OF_ITEMS = 2
 """Levels around the items of a list."""
@@ -127,7 +127,7 @@ class JsonCodec(Codec):
         return ListBody(head, items, tail, size, join_without_types, _COMMA)
 
     def stored(self, raw: bytes) -> StoredText:
-        return packed(raw, size_of_type(raw)) if len(raw) >= WORTH_PACKING else raw
+        return packed(raw, size_of_type(raw)) if len(raw) >= COMPRESSION_THRESHOLD else raw
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
         parse_object(body)
@@ -314,12 +314,12 @@ def _without_deep_items(body: bytes) -> bytes:
             begin, deepest = token.start(), 0
         depth += step
         deepest = max(deepest, depth)
-        if deepest > READABLE and token.end() - begin > MAX_FRAME:
+        if deepest > SAFE_DEPTH and token.end() - begin > MAX_FRAME:
             raise ValueError(f"an item of a list is over the limit of {MAX_FRAME} bytes")
         if (
             step < 0
             and depth == DEPTH_OF_ITEMS
-            and deepest > READABLE
+            and deepest > SAFE_DEPTH
             and _is_too_deep(body[begin : token.end()])
         ):
             reached("depth of an object")

@@ -20,7 +20,7 @@ type JsonObject = dict[str, object]
 LONG_OBJECT = 128 * 1024
 """From this number of bytes on, managedFields stay unparsed. For 20,000 labels they became 60,000 Python objects, 4 MB
 until the event was handled, and fragmented the heap."""
-PIECE = 1024 * 1024
+CHUNK = 1024 * 1024
 """Bytes that are checked at a time: decoded to characters they may take four times as much memory."""
 _TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
 _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -47,7 +47,7 @@ def read_json[T](decoder: "msgspec.json.Decoder[T]", text: bytes | memoryview | 
 def check_utf8(text: bytes) -> None:
     """Raise ValueError if a text is not UTF-8."""
     if not text.isascii():
-        pieces = (text[begin : begin + PIECE] for begin in range(0, len(text), PIECE))
+        pieces = (text[begin : begin + CHUNK] for begin in range(0, len(text), CHUNK))
         deque(codecs.iterdecode(pieces, "utf-8"), maxlen=0)
 
 

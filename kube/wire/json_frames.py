@@ -114,7 +114,7 @@ class _Braces:
     def find_end(self, buffer: bytearray) -> int | None:
         """The index after the object's last brace; None if it has not arrived."""
         if self._in_text:
-            rest = _TEXT_GOES_ON.match(buffer, self._position)
+            rest = _TEXT_CONTINUES.match(buffer, self._position)
             assert rest is not None  # the pattern also matches the empty string
             self._position, self._in_text = rest.end(), not rest["end"]
             if self._in_text:
@@ -131,7 +131,7 @@ class _Braces:
 
 _TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
 """The inside of a string, up to its closing quote or, while that is missing, up to the last complete character."""
-_TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
+_TEXT_CONTINUES = re.compile(_TEXT, re.DOTALL)
 TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
 STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 

@@ -216,7 +216,7 @@ def _frame(frame: bytes) -> WatchFrame:
 
 def open_envelope(body: bytes) -> tuple[str, str, bytes]:
     """Return apiVersion, kind and raw message of magic and runtime.Unknown; ValueError if malformed."""
-    unknown = _UNKNOWN.parse(_behind_magic(body))
+    unknown = _UNKNOWN.parse(_after_magic(body))
     type_meta = unknown.typeMeta
     return _text(type_meta.apiVersion), _text(type_meta.kind), unknown.raw
 
@@ -225,7 +225,7 @@ def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
     """Return apiVersion, kind, the list without its items, and the items. No protobuf call parses more than LONG_LIST
     bytes."""
     raw, others = memoryview(b""), bytearray()
-    for number, field, content in _fields(_behind_magic(body)):
+    for number, field, content in _fields(_after_magic(body)):
         if number == _RAW:
             raw = content
         else:
@@ -243,7 +243,7 @@ def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
     return _text(type_meta.apiVersion), _text(type_meta.kind), _ANY_LIST.parse(bytes(others)), items
 
 
-def _behind_magic(body: bytes) -> memoryview:
+def _after_magic(body: bytes) -> memoryview:
     if body[: len(MAGIC)] != MAGIC:
         raise ValueError("not Kubernetes protobuf: it does not begin with k8s\\0")
     return memoryview(body)[len(MAGIC) :]

@@ -11,7 +11,7 @@ from kube.wire.schema import MESSAGES, FieldKind, MessageType
 _TEXT = FieldKind.TEXT
 _SCALARS = frozenset({FieldKind.TEXT, FieldKind.NUMBER, FieldKind.FLAG})
 _LISTS = frozenset({FieldKind.TEXTS, FieldKind.RAWS, FieldKind.MAPPING, FieldKind.CHILDREN})
-_NOTHING = MESSAGES["wire.Nothing"]
+_EMPTY_MESSAGE = MESSAGES["wire.Nothing"]
 
 
 class ProtobufFields(Fields):
@@ -55,7 +55,7 @@ class ProtobufFields(Fields):
 
     def child(self, name: str) -> "ProtobufFields":
         if self._kinds.get(name) is not FieldKind.CHILD:
-            return ProtobufFields(_NOTHING, _NOTHING.new(), self._edits)
+            return ProtobufFields(_EMPTY_MESSAGE, _EMPTY_MESSAGE.new(), self._edits)
         # For an absent message the runtime returns a stub, and adds it to this message on the first write.
         return ProtobufFields(self._type.children[name], getattr(self._message, name), self._edits)
 

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 import urllib3
 
-from addons.ui.attached import NO_LEAVE
+from addons.ui.attached import HOLD_NOT_ALLOWED
 from addons.ui.commands.shell import run
 from tests.addons.support.samples import config_map, secret, service
 from tests.cloud.ports import free_port
@@ -247,10 +247,10 @@ async def test_no_flow_is_intercepted_without_permission_and_the_interface_repor
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     async with started(Hub(tmp_path, cloud.url)) as hub, browser(hub) as (_, web):
-        assert await web.change("PUT", "/options", {"intercept": "~all"}) == (400, NO_LEAVE)
+        assert await web.change("PUT", "/options", {"intercept": "~all"}) == (400, HOLD_NOT_ALLOWED)
         refused = await attach(hub, "--ui", "web", "--hold", "~all")
         _, why = await refused.communicate()
-        assert (refused.returncode, why.decode().splitlines()[-1]) == (1, f"edgehub: {NO_LEAVE}")
+        assert (refused.returncode, why.decode().splitlines()[-1]) == (1, f"edgehub: {HOLD_NOT_ALLOWED}")
 
 
 async def test_an_attached_console_has_the_commands_of_the_hub(

@@ -78,7 +78,7 @@ class _Edit(NamedTuple):
                 differs |= self._show(endpoint, report, addresses)
             else:
                 gone.add(report.name)
-                self._say(endpoint.texts("addresses"), Outcome.DROPPED, report)
+                self._note_addresses(endpoint.texts("addresses"), Outcome.DROPPED, report)
         if gone:
             differs |= fields.keep("endpoints", partial(self._is_none_of, gone)) > 0
         for report in self._unnamed(named):
@@ -110,7 +110,7 @@ class _Edit(NamedTuple):
                 subset = next(iter(fields.children("subsets")), None) or fields.add("subsets")
                 self._give_ports(subset)
                 self._add_address(subset, where, report, addresses[0], "")
-                self._say(addresses[:1], Outcome.CHANGED, report)
+                self._note_addresses(addresses[:1], Outcome.CHANGED, report)
                 differs = True
         return differs
 
@@ -128,12 +128,12 @@ class _Edit(NamedTuple):
                 if known and there == here:
                     if known[0] != was:
                         address.set("ip", known[0])
-                        self._say(known[:1], Outcome.CHANGED, report)
+                        self._note_addresses(known[:1], Outcome.CHANGED, report)
                         differs = True
                     continue
                 names.add(report.name)
                 stays = bool(known and there)
-                self._say([was], Outcome.CHANGED if stays else Outcome.DROPPED, report)
+                self._note_addresses([was], Outcome.CHANGED if stays else Outcome.DROPPED, report)
                 if stays:
                     coming.append((there, report, known[0], address.text("hostname")))
         for here, names in leaving.items():
@@ -186,7 +186,7 @@ class _Edit(NamedTuple):
                 conditions.set(name, value)
             differs = True
         if differs:
-            self._say(addresses, Outcome.CHANGED, report)
+            self._note_addresses(addresses, Outcome.CHANGED, report)
         return differs
 
     def _list_of(self, report: PodReport) -> str:
@@ -222,7 +222,7 @@ class _Edit(NamedTuple):
         target.set("name", report.name)
         target.set("uid", report.uid)
 
-    def _say(self, addresses: list[str], outcome: Outcome, report: PodReport) -> None:
+    def _note_addresses(self, addresses: list[str], outcome: Outcome, report: PodReport) -> None:
         if self.note is ignore_note:
             return
         how = "no endpoint"

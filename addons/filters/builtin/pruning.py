@@ -75,13 +75,13 @@ def _keeper(obj: ApiObject, rule: NodeRule, note: Note) -> Callable[[Fields], bo
             return lambda endpoint: allows(endpoint.text("nodeName"))
         return lambda endpoint: allows(node_of(endpoint))
 
-    def keeps_and_says(endpoint: Fields) -> bool:
+    def keeps_with_note(endpoint: Fields) -> bool:
         node = node_of(endpoint)
         outcome = Outcome.KEPT if allows(node) else Outcome.DROPPED
         note(", ".join(endpoint.texts("addresses")) or endpoint.text("ip"), outcome, rule.explain(node))
         return outcome is Outcome.KEPT
 
-    return keeps_and_says
+    return keeps_with_note
 
 
 def node_reader(obj: ApiObject) -> Callable[[Fields], str]:

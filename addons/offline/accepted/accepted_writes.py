@@ -21,8 +21,8 @@ from addons.offline.accepted.newest_forms import (
     FULL_OBJECT_SUBRESOURCES,
     NewestForm,
     forms_in,
-    lay_on,
     may_hold,
+    update_copy,
 )
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
@@ -317,7 +317,7 @@ class AcceptedWrites:
     def _lay(self, list_watch: ListWatch, store: Store) -> None:
         for ref, form in list(self._forms.items()):
             if may_hold(list_watch, ref):
-                lay_on(store, list_watch, ref, form)
+                update_copy(store, list_watch, ref, form)
 
     # -- the disk ---------------------------------------------------------------------------------------------------
 

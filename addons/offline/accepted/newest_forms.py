@@ -125,7 +125,7 @@ def _metadata(obj: Encoded) -> Json:
     return found
 
 
-def lay_on(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm) -> None:
+def update_copy(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm) -> None:
     """Update a copy with an object's state if that is newer. A state that cannot be converted is ignored."""
     key = ref.namespace, ref.name
     held = store.get(key)
@@ -169,7 +169,7 @@ def may_hold(list_watch: ListWatch, ref: ObjectRef) -> bool:
     )
 
 
-def bring_to(store: Store, read: ObjectRead, ref: ObjectRef, form: NewestForm) -> None:
+def update_cached_list(store: Store, read: ObjectRead, ref: ObjectRef, form: NewestForm) -> None:
     """Replace the object in a cached list by its newest state; ValueError and LookupError if that is impossible.
 
     The object keeps its own version: no client watches the list.

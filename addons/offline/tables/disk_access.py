@@ -11,7 +11,7 @@ from typing import Protocol
 
 from addons.telemetry import metrics
 from kube.disk.database import Batch, Disk, DiskError
-from kube.disk.writer import PATIENCE, DiskWriter
+from kube.disk.writer import DISK_TIMEOUT, DiskWriter
 
 RETRY = 5.0
 """Seconds from a failure of the disk to the next attempt."""
@@ -58,11 +58,11 @@ class DiskAccess:
         return 0 <= self.clock() - used < USED_STEP
 
     async def load(self, loading: Coroutine[None, None, None]) -> None:
-        """Load data at the start. Wait PATIENCE at most: a slow disk delivers it later."""
+        """Load data at the start. Wait DISK_TIMEOUT at most: a slow disk delivers it later."""
         task = asyncio.create_task(loading, name="load from disk")
         self.loading.add(task)
         task.add_done_callback(self.loading.discard)
-        await asyncio.wait((task,), timeout=PATIENCE)
+        await asyncio.wait((task,), timeout=DISK_TIMEOUT)
 
     async def rows(self, table: str) -> Mapping[str, bytes | None]:
         """Wait for the rows of a table; None stands for a damaged row."""
@@ -73,13 +73,13 @@ class DiskAccess:
             await asyncio.sleep(RETRY)
 
     async def ask[T](self, work: Callable[[], T]) -> T | None:
-        """Like `guard`, for a client that waits: None also if the disk takes longer than PATIENCE."""
+        """Like `guard`, for a client that waits: None also if the disk takes longer than DISK_TIMEOUT."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(DISK_TIMEOUT):
                 return await self.guard(work)
         except TimeoutError:
             metrics.CACHE_WRITE_ERRORS.inc()
-            logger.warning("the disk has not answered for %g s", PATIENCE)
+            logger.warning("the disk has not answered for %g s", DISK_TIMEOUT)
             return None
 
     async def guard[T](self, work: Callable[[], T]) -> T | None:
@@ -99,8 +99,8 @@ class DiskAccess:
         finally:
             if self._lost != self.disk.lost:
                 self._lost = self.disk.lost
-                for tell in self.on_loss:
-                    tell()
+                for listener in self.on_loss:
+                    listener()
         return None
 
     async def write(self, *batches: Batch, is_durable: bool = False) -> bool:
@@ -118,8 +118,8 @@ class DiskAccess:
             logger.info("the disk can be used again")
         self._failing = False
         for batch in batches:
-            for tell in self.on_write:
-                tell(batch)
+            for listener in self.on_write:
+                listener(batch)
         return True
 
     def close(self) -> None:

@@ -113,7 +113,7 @@ class Journal:
         self.statuses[entry.path] = entry
         self._status_bytes[entry.path] = len(entry.dump())
         self._keep(entry)
-        self._tell(entry)
+        self._notify(entry)
         return entry
 
     def put_event(
@@ -192,7 +192,7 @@ class Journal:
             return
         entry = entry.as_sent()
         newer = self.statuses.setdefault(entry.path, entry)
-        self._tell(newer)
+        self._notify(newer)
         self._status_bytes.setdefault(entry.path, len(entry.dump()))
         if newer is not entry and newer.uid == entry.uid:
             merged = replace(newer, before=entry.before, sent=entry.sent)
@@ -201,9 +201,9 @@ class Journal:
             self.statuses[entry.path] = merged
             self._keep(merged)
 
-    def _tell(self, entry: StatusEntry) -> None:
-        for tell in self.on_status:
-            tell(entry)
+    def _notify(self, entry: StatusEntry) -> None:
+        for listener in self.on_status:
+            listener(entry)
 
     def _trim(self, user: str = "") -> None:
         """Drop the oldest events beyond the bounds, of users with tokens first. `user` has just added one."""

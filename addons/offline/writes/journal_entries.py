@@ -63,7 +63,7 @@ class StatusEntry:
         patch.setdefault("metadata", {})["uid"] = self.uid
         return orjson.dumps(patch)
 
-    def laid_on(self, item: Item) -> Item:
+    def applied_to(self, item: Item) -> Item:
         """Return the object with the node's writes applied; unchanged if it is another object of this name."""
         store = item.store
         form = store.codec.encoding, store.api_version, store.kind, item.raw

@@ -62,11 +62,11 @@ class Replay:
         journal: Journal,
         client: Client,
         cloud: Cloud,
-        take_back: Callable[[StatusEntry], Awaitable[None]],
+        reload_copies: Callable[[StatusEntry], Awaitable[None]],
         ended: Callable[[StatusEntry, int], None],
         client_of_user: Callable[[str], Client | None] = lambda _user: None,
     ) -> None:
-        """`take_back` is called when no event will bring the cloud's form of an object in place of the node's: the
+        """`reload_copies` is called when no event will bring the cloud's form of an object in place of the node's: the
         cloud has refused its status, or has it already. It may raise Unreachable: then the status is sent again.
 
         `ended` is called when an object has no pending status any more, with the resourceVersion of the cloud's object
@@ -80,7 +80,7 @@ class Replay:
         self._journal = journal
         self._client = client
         self._cloud = cloud
-        self._take_back = take_back
+        self._reload_copies = reload_copies
         self._ended = ended
         self._lock = asyncio.Lock()
         """Held while an entry is replayed: `run` and `flush` must not send the same entry at once."""
@@ -180,7 +180,7 @@ class Replay:
             if not isinstance(answer, StatusError):
                 version = _version_in(answer)
                 if str(version) == entry.after.get("metadata", {}).get("resourceVersion"):
-                    await self._taken_back(entry)
+                    await self._copies_reloaded(entry)
                 metrics.JOURNAL_REPLAYED.labels(STATUS).inc()
                 self._remove(entry, version)
                 return
@@ -195,12 +195,12 @@ class Replay:
         else:
             raise RetryLater(f"{entry.path}: {error}")
         if error.code != 404:
-            await self._taken_back(entry)
+            await self._copies_reloaded(entry)
         self._drop(entry, STATUS, error)
 
-    async def _taken_back(self, entry: StatusEntry) -> None:
+    async def _copies_reloaded(self, entry: StatusEntry) -> None:
         try:
-            await self._take_back(entry)
+            await self._reload_copies(entry)
         except Unreachable as error:
             raise RetryLater(f"{entry.path}: {error}") from error
 

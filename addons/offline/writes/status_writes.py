@@ -113,7 +113,7 @@ class StatusWrites:
         accepted = (obj for encoding in encodings for obj in same if obj.codec.encoding is encoding)
         return request.answered(next(accepted, newest))
 
-    async def take_back(self, entry: StatusEntry) -> None:
+    async def reload_copies(self, entry: StatusEntry) -> None:
         """Replace the copies of an object by the cloud's, which no event brings; Unreachable as in `Client.request`.
 
         If a newer status is pending, the copies stay.

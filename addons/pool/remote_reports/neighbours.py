@@ -120,13 +120,13 @@ class Neighbours:
         try:
             while True:
                 woken = (self._changed.wait(), self._cloud.changed.wait())
-                self._look()
+                self._refresh()
                 await completes_within(CHECK_INTERVAL if self._open else None, wait_for_any(*woken))
         finally:
             for node in list(self._open):
                 self._close(node)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         is_up, now = self._cloud.is_up, self._clock()
         settles = now - self._settled >= FRESH
         self._settled = now if settles else self._settled
@@ -137,7 +137,7 @@ class Neighbours:
             elif not is_up or exchange.silent_since is None:
                 exchange.silent_since = now
             elif now - exchange.silent_since >= FRESH:
-                exchange.reports.prefer_cloud() if node in self._hubs else exchange.reports.forget()
+                exchange.reports.end_superseded() if node in self._hubs else exchange.reports.forget()
             if settles:
                 exchange.reports.settle(self._stores())
             if is_up and not any(True for _ in exchange.reports):

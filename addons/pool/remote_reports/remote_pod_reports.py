@@ -80,7 +80,7 @@ class RemotePodReports(PodReports):
             self._count("of another node", key)
             self._wait_for([key])
 
-    def prefer_cloud(self) -> None:
+    def end_superseded(self) -> None:
         """End the reports whose slices the cloud has written since they began: the cloud is back and the node's hub
         silent.
 
@@ -123,7 +123,7 @@ class RemotePodReports(PodReports):
                     self._drop([key])
             elif report.version:
                 if was is None or was._replace(is_fresh=True) != report:
-                    self._say(key, report)
+                    self._put_cloud_state(key, report)
             else:
                 if was is None or was.version:
                     self._began_at[key] = self._newest()

@@ -35,7 +35,7 @@ from addons.server.limits.request_head import MAX_HEADERS
 from addons.server.messages import WITHOUT_BODY, error_body, request_of_fields
 from addons.server.request import AnswerFields, Serve, ServedRequest
 from addons.telemetry import metrics
-from kube.http.transport.request_fields import OF_CONNECTION
+from kube.http.transport.request_fields import CONNECTION_HEADERS
 
 STREAMS_PER_CLIENT = 1_000
 """Maximum concurrent streams, mostly watches, of one client connection."""
@@ -306,7 +306,10 @@ class Http2Request(ServedRequest):
 
     def _send_head(self, status: int, fields: AnswerFields, *, is_last: bool) -> None:
         lower = [(name.lower(), value) for name, value in fields]
-        head = [(b":status", b"%d" % status), *(field for field in lower if field[0] not in OF_CONNECTION)]
+        head = [
+            (b":status", b"%d" % status),
+            *(field for field in lower if field[0] not in CONNECTION_HEADERS),
+        ]
         self._send_headers(head, is_last=is_last)
         self.has_begun = True
 

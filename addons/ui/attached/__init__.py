@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-NO_LEAVE = "this hub does not allow held flows: start it with --allow-hold"
+HOLD_NOT_ALLOWED = "this hub does not allow held flows: start it with --allow-hold"

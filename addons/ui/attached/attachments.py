@@ -16,7 +16,7 @@ from mitmproxy.hooks import Hook, UpdateHook
 from addons.link.drills import Drills
 from addons.proxy.master import HubMaster
 from addons.settings import Settings
-from addons.ui.attached import NO_LEAVE
+from addons.ui.attached import HOLD_NOT_ALLOWED
 from addons.ui.masking import Visible, visible_by
 from addons.ui.running_hub import RunningHub
 from kube.errors import conflict, forbidden
@@ -88,7 +88,7 @@ class Attachments:
         flows = Flows(
             self.visible,
             self._drills,
-            lambda hook: _tell(feed, hook),
+            lambda hook: _record(feed, hook),
             holds.is_to_be_held if holds is not None else lambda _flow: False,
             ByteBudget(MAX_COPIED),
             ByteBudget(MAX_EVENTS),
@@ -118,7 +118,7 @@ class Attachments:
         """
         self._refuse_beside_an_interface()
         if not self.may_hold():
-            raise forbidden(NO_LEAVE)
+            raise forbidden(HOLD_NOT_ALLOWED)
         holds = self._attached.holds if self._attached is not None else None
         if holds is None or not compare_digest(key.encode(), self.key.encode()):
             raise conflict("another process is attached now")
@@ -177,7 +177,7 @@ async def _wait(
             holds.end(flow)
 
 
-def _tell(feed: FlowFeed, hook: Hook) -> None:
+def _record(feed: FlowFeed, hook: Hook) -> None:
     if isinstance(hook, UpdateHook) and not feed.is_closed:
         for flow in hook.flows:
             if isinstance(flow, http.HTTPFlow):

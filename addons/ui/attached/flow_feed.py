@@ -184,7 +184,7 @@ MAX_FLOWS = 500
 """Maximum changed flows queued for an attached process that reads too slowly. The oldest are dropped, and counted."""
 MAX_FEED_BYTES = 4 * 1024 * 1024
 """Maximum bytes of the queued flows' bodies and messages."""
-NOTHING = tnetstring.dumps(None)
+EMPTY_RECORD = tnetstring.dumps(None)
 """An empty record. Writing it fails once the attached process is gone."""
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from addons.ui.attached import NO_LEAVE
+from addons.ui.attached import HOLD_NOT_ALLOWED
 from addons.ui.commands.asking import NoAnswer, new_file, open_page
 from addons.ui.commands.web_interface import run_web
 
@@ -60,7 +60,7 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
     with open_page(admin, "flows", accept="*/*") as stream:
         received = next(records(stream), {})
     if hold and not received.get("may_hold"):
-        raise NoAnswer(f"edgehub: {NO_LEAVE}")
+        raise NoAnswer(f"edgehub: {HOLD_NOT_ALLOWED}")
     try:
         flowfilter.parse(hold or "~all")
     except ValueError as error:
@@ -97,9 +97,9 @@ def _write_flows(received: Iterable[dict[str, Any]], out: BinaryIO, file: str) -
 
     from addons.ui.commands.attached_flows import AttachedFlows  # noqa: PLC0415 - as above
     from addons.ui.flows.bodies import decoded  # noqa: PLC0415 - as above
-    from addons.ui.masking import USUALLY, Visible  # noqa: PLC0415 - as above
+    from addons.ui.masking import DEFAULT_VISIBILITY, Visible  # noqa: PLC0415 - as above
 
-    flows, writer, count, is_over, visible = AttachedFlows(), FlowWriter(out), 0, "", USUALLY
+    flows, writer, count, is_over, visible = AttachedFlows(), FlowWriter(out), 0, "", DEFAULT_VISIBILITY
     try:
         for record in received:
             if "visible" in record:

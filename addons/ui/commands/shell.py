@@ -81,7 +81,7 @@ def show_lines(lines: Iterable[bytes], output: str) -> None:
             print(text, flush=True)
 
 
-UNTRIED = 3
+NO_COPY_STATUS = 3
 """Exit status if the hub has no copy on which to try the rules."""
 ADMIN = "http://127.0.0.1:10267"
 """Admin port of a hub with default options."""
@@ -199,7 +199,7 @@ def _try(options: Asked) -> int:
     is_loss = any(trial["lost"].values()) and not options.allow_loss
     if trial["problems"] or is_loss or not trial["complete"]:
         return 1
-    return UNTRIED if trial["untried"] else 0
+    return NO_COPY_STATUS if trial["untried"] else 0
 
 
 def _support(options: Asked) -> int:

@@ -16,7 +16,7 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.flow import Flow
 from mitmproxy.io import tnetstring
 
-from addons.ui.attached import NO_LEAVE
+from addons.ui.attached import HOLD_NOT_ALLOWED
 from addons.ui.commands.asking import NoAnswer, open_page
 from addons.ui.commands.attached_commands import HubElsewhere
 from addons.ui.commands.attached_flows import AttachedFlows, records
@@ -24,9 +24,9 @@ from addons.ui.commands.console_commands import ConsoleCommands
 from addons.ui.flows.content_views import ATTACHED, register
 from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.interface import RetainedFlows, begin_interface, choose_first_view
-from addons.ui.masking import USUALLY, Visible
+from addons.ui.masking import DEFAULT_VISIBILITY, Visible
 
-AGAIN = 2.0
+RECONNECT_DELAY = 2.0
 """Seconds before a reconnection to a hub that has ended."""
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Viewer:
     def __init__(self) -> None:
         self._flows = AttachedFlows()
         self._retained: RetainedFlows | None = None
-        self._visible = USUALLY
+        self._visible = DEFAULT_VISIBILITY
         self._is_over = False
         self._key = ""
         """Secret by which this process authenticates to the hub; "" before the hub's first record."""
@@ -57,20 +57,20 @@ class Viewer:
         if not updated & {"intercept", "intercept_active"}:
             return
         if ctx.options.intercept and not self._may_hold:
-            raise OptionsError(NO_LEAVE)
+            raise OptionsError(HOLD_NOT_ALLOWED)
         if self._key and self._may_hold:
-            self._tell_filter()
+            self._send_filter()
 
     def update(self, flows: Sequence[Flow]) -> None:
         """Send the hub the user's decisions on flows: resumed, edited or killed."""
         for flow in flows:
-            self._let_go(flow)
+            self._release(flow)
 
     def running(self) -> None:
         view = ctx.master.addons.get("view")
         self._retained = RetainedFlows(view.remove)
         for signal_ in (view.sig_view_update, view.sig_store_remove):  # browser buttons call no hook
-            signal_.connect(self._let_go)
+            signal_.connect(self._release)
         choose_first_view()
         begin_interface(ctx.master)
         loop, admin = asyncio.get_running_loop(), ctx.options.edgehub_admin
@@ -93,7 +93,7 @@ class Viewer:
                 logger.warning("the hub has ended: waiting for its restart")
             except NoAnswer as error:
                 logger.warning("%s", error)
-            time.sleep(AGAIN)
+            time.sleep(RECONNECT_DELAY)
 
     def _show(self, record: dict[str, Any]) -> None:
         if "visible" in record:
@@ -101,9 +101,9 @@ class Viewer:
             self._key, self._may_hold = record["key"], record["may_hold"]
             if ctx.options.intercept and not self._may_hold:
                 ctx.options.update(intercept=None)
-                logger.warning(NO_LEAVE)
+                logger.warning(HOLD_NOT_ALLOWED)
             elif ctx.options.intercept:
-                self._tell_filter()
+                self._send_filter()
         elif "dropped" in record:
             logger.warning("%d flows skipped: they came faster than the display", record["dropped"])
         elif "ended" in record:
@@ -122,14 +122,14 @@ class Viewer:
         if is_over and self._retained is not None:
             self._retained.add(flow, is_own=False)
 
-    def _let_go(self, flow: Flow) -> None:
+    def _release(self, flow: Flow) -> None:
         if isinstance(flow, http.HTTPFlow) and (decision := self._flows.decision(flow)) is not None:
-            self._tell(decision)
+            self._send(decision)
 
-    def _tell_filter(self) -> None:
-        self._tell({"filter": (ctx.options.intercept or "") if ctx.options.intercept_active else ""})
+    def _send_filter(self) -> None:
+        self._send({"filter": (ctx.options.intercept or "") if ctx.options.intercept_active else ""})
 
-    def _tell(self, said: dict[str, Any]) -> None:
+    def _send(self, said: dict[str, Any]) -> None:
         self._tells.submit(_post, ctx.options.edgehub_admin, self._key, tnetstring.dumps(said))
 
 

@@ -12,7 +12,7 @@ from addons.filters.filter import Filter
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from addons.ui.dry_run import DryRunResult, dry_run
-from addons.ui.masking import USUALLY, Visible
+from addons.ui.masking import DEFAULT_VISIBILITY, Visible
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.store.scope import Scope
@@ -72,7 +72,7 @@ class FlowRecord:
 
 
 _records: WeakKeyDictionary[Flow, FlowRecord] = WeakKeyDictionary()
-_NOTHING = FlowRecord(None, USUALLY)
+_EMPTY_RECORD = FlowRecord(None, DEFAULT_VISIBILITY)
 
 
 def remember(flow: Flow, record: FlowRecord) -> None:
@@ -82,4 +82,4 @@ def remember(flow: Flow, record: FlowRecord) -> None:
 
 def record_of(flow: Flow | None) -> FlowRecord:
     """Return the record of a flow; an empty one if the flow was loaded from a file, or copied."""
-    return _records.get(flow, _NOTHING) if flow is not None else _NOTHING
+    return _records.get(flow, _EMPTY_RECORD) if flow is not None else _EMPTY_RECORD

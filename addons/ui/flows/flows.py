@@ -26,9 +26,9 @@ from kube.errors import StatusError
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
-OVER = 0.05
+END_POLL_INTERVAL = 0.05
 """Seconds between checks of whether mitmproxy considers a flow ended."""
-LOOKS = 200
+END_POLLS = 200
 STREAMED = "not held: the hub streams this answer as it comes"
 MASKED = "not held: it may have values of Secrets, which a held body shows; see --show-secrets"
 
@@ -260,7 +260,7 @@ class Flows:
                 if message is not None and copy is not None and (copy.size or message.raw_content is None):
                     self._leave(flow, message, copy.end(), copy.size, is_secret=is_secret)
                     left.append(message)
-        asyncio.get_running_loop().call_soon(self._settle, flow, context, left, LOOKS)
+        asyncio.get_running_loop().call_soon(self._settle, flow, context, left, END_POLLS)
 
     def _settle(
         self, flow: http.HTTPFlow, context: RequestContext | None, left: list[http.Message], looks: int
@@ -269,7 +269,9 @@ class Flows:
         if flow.websocket is not None:
             flow.live = False  # mitmproxy would wait for the end of a WebSocket
         if flow.live and looks:
-            asyncio.get_running_loop().call_later(OVER, self._settle, flow, context, left, looks - 1)
+            asyncio.get_running_loop().call_later(
+                END_POLL_INTERVAL, self._settle, flow, context, left, looks - 1
+            )
             return
         is_secret = _is_secret(context)
         for message in (flow.request, flow.response):

@@ -50,7 +50,7 @@ class InterfaceFlows(Flows):
             ByteBudget(MAX_ALL),
         )
         self._save = save_when_over(master)
-        tell_ends_of_watches(master)
+        report_watch_ends(master)
         view = master.addons.get("view")
         self._retained = RetainedFlows(view.remove) if view is not None else None
         if view is not None:
@@ -187,7 +187,7 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
     return save_decoded
 
 
-def tell_ends_of_watches(master: Master) -> None:
+def report_watch_ends(master: Master) -> None:
     """Make mitmdump report the end of a watch as such: events are shown as messages of a WebSocket, whose end it would
     report.
     """

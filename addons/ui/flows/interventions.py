@@ -23,10 +23,17 @@ CALLER = "edgehub caller"
 TEXT_BODY = "edgehub body"
 """Metadata key: the flow's body is a text of the hub, not the body that was sent."""
 
-_DECIDES = ("user-agent", "accept", "authorization", "proxy-authorization", "cookie", "host", "upgrade")
-_DECIDES_BY = ("impersonate-", "x-remote-", "x-edgehub-", "sec-websocket-")
-"""Header prefixes; with `_DECIDES` they are the headers by which the hub decides about a request, and a server about
-its sender.
+_DECISIVE_HEADERS = (
+    "user-agent",
+    "accept",
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "host",
+    "upgrade",
+)
+_DECISIVE_PREFIXES = ("impersonate-", "x-remote-", "x-edgehub-", "sec-websocket-")
+"""Prefixes of headers. By these and `_DECISIVE_HEADERS` the hub decides about a request, and a server about its sender.
 """
 
 
@@ -66,7 +73,11 @@ class Snapshot:
         fields = ((name.lower(), value) for name, value in request.headers.items(multi=True))
         return Snapshot(
             (data.method, data.scheme, data.host, data.port, data.authority, data.path, data.http_version),
-            tuple(field for field in fields if field[0] in _DECIDES or field[0].startswith(_DECIDES_BY)),
+            tuple(
+                field
+                for field in fields
+                if field[0] in _DECISIVE_HEADERS or field[0].startswith(_DECISIVE_PREFIXES)
+            ),
             request.raw_content,
             request.headers.fields,
         )
@@ -84,7 +95,7 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
     if now.asked != before.asked:
         raise forbidden("edit rejected: method, path and server are fixed by now; send a new request")
     if now.decides != before.decides:
-        names = (*_DECIDES, *(f"{name}…" for name in _DECIDES_BY))
+        names = (*_DECISIVE_HEADERS, *(f"{name}…" for name in _DECISIVE_PREFIXES))
         raise forbidden(f"edit rejected: the hub has routed the request by {', '.join(names)}")
     _frame(request)
     head = request.data

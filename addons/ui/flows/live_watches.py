@@ -22,7 +22,7 @@ from addons.filters.verdict import Outcome
 from addons.ui.dry_run import DryRunResult
 from addons.ui.flows.bodies import NOTE, ByteBudget, StreamFunction
 from addons.ui.flows.flow_records import FilteredRead
-from addons.ui.masking import USUALLY, Visible
+from addons.ui.masking import DEFAULT_VISIBILITY, Visible
 from addons.ui.readable import as_yaml, item_tree, readable_event
 from kube.requests.continue_tokens import key_text
 from kube.store.scope import Scope
@@ -39,7 +39,7 @@ MAX_ALL = 32 * 1024 * 1024
 """Maximum characters of the messages of all watches."""
 MAX_WAITING = 4 * 1024 * 1024
 """Maximum bytes of a watch that wait to be decoded. A larger frame ends the display of the watch, not the watch."""
-AT_ONCE = 20
+DECODE_BATCH = 20
 """Events decoded at once, so that a burst does not block the event loop."""
 PAUSE = 0.05
 """Seconds between two such batches."""
@@ -53,7 +53,7 @@ class FromCloud:
     result: DryRunResult
 
 
-_BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
+_EVENT_START = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
 """Pattern of the beginning of an event, in JSON or, after its length, in protobuf."""
 
 type Event = tuple[float, WatchFrame | FromCloud]
@@ -66,7 +66,7 @@ class Display(NamedTuple):
     """Called when a flow has new messages."""
     total: ByteBudget
     """The budget of all watches."""
-    visible: Visible = USUALLY
+    visible: Visible = DEFAULT_VISIBILITY
 
 
 class LiveWatch:
@@ -164,7 +164,7 @@ class LiveWatch:
         if self._reader is None:
             return
         if self._is_within:
-            if _BEGINNING.match(piece) is None:
+            if _EVENT_START.match(piece) is None:
                 return
             self._is_within = False
         try:
@@ -195,7 +195,7 @@ class LiveWatch:
 
     def _show_some(self) -> None:
         self._timer = None
-        for _ in range(min(AT_ONCE, len(self._waiting))):
+        for _ in range(min(DECODE_BATCH, len(self._waiting))):
             self._show_next()
         if self._waiting:
             self._timer = asyncio.get_running_loop().call_later(PAUSE, self._show_some)

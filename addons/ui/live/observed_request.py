@@ -17,7 +17,7 @@ from addons.telemetry.log import without_credentials
 from addons.telemetry.observation import ENDED, Observation, Observations, line
 from kube.errors import parse_status
 
-LEFT = 499
+CLIENT_CLOSED_REQUEST = 499
 """Status recorded if the client left before an answer."""
 BROKEN = 502
 """Status recorded if the answer could not be made, or was aborted."""
@@ -71,7 +71,7 @@ def _status(flow: http.HTTPFlow) -> tuple[int, bool]:
     if flow.error is None:
         return (flow.response.status_code if flow.response is not None else 0), False
     if "disconnect" in flow.error.msg:
-        return (flow.response.status_code if flow.response is not None else LEFT), False
+        return (flow.response.status_code if flow.response is not None else CLIENT_CLOSED_REQUEST), False
     return BROKEN, True
 
 
@@ -80,7 +80,13 @@ def _verdict(context: RequestContext, status: int, source: str, *, is_broken: bo
     hides = any(tally.hidden for tally in context.served.filters)
     if is_broken or (status >= 500 and not is_relayed):
         return "failed"
-    if status >= 400 and source == HUB_ITSELF and not is_relayed and not hides and status != LEFT:
+    if (
+        status >= 400
+        and source == HUB_ITSELF
+        and not is_relayed
+        and not hides
+        and status != CLIENT_CLOSED_REQUEST
+    ):
         return "refused"
     if source == "copy":
         return "offline"
@@ -98,7 +104,7 @@ def _why(flow: http.HTTPFlow) -> str:
     )
 
 
-def tell_log_and_terminal(observations: Observations, settings: Settings) -> None:
+def log_requests(observations: Observations, settings: Settings) -> None:
     """Print requests to the log if the option is set, and to the terminal if mitmdump prints its own lines there."""
     if settings.access_log:
         observations.listen(_log)

@@ -51,7 +51,7 @@ def fleet_status(hub: RunningHub, rollback: str = "") -> HubStatus:
     )
 
 
-async def tell_fleet(hub: RunningHub) -> None:
+async def publish_fleet_status(hub: RunningHub) -> None:
     """Publish each new status until cancelled. If only byte counts differ, wait BYTES_INTERVAL.
 
     A hub without a cache renews no Lease, and publishes nothing.
@@ -67,9 +67,9 @@ async def tell_fleet(hub: RunningHub) -> None:
             hub.offline.publish_status(status.dump())
 
 
-LOOK_INTERVAL = 10.0
+COUNT_INTERVAL = 10.0
 """Seconds between checks of the link's byte counts."""
-LOOKS_TO_KEEP = 6
+COUNTS_PER_WRITE = 6
 """Checks after which the count is written to disk: a killed hub loses a minute."""
 TABLE = table_of("link budget")
 ROW = "spent"
@@ -82,7 +82,7 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now().astimezone()
 
 
-async def tell_link_budget(
+async def track_link_budget(
     hub: RunningHub, client: Client, now: Callable[[], datetime.datetime] = _now
 ) -> None:
     """Count the link's bytes until cancelled, if there is a budget. `client` sends as the hub."""
@@ -103,14 +103,14 @@ async def tell_link_budget(
     while True:
         is_news = spending.count(metrics.total(metrics.LINK_BYTES), now().date())
         metrics.LINK_BUDGET_SPENT.set(spending.spent)
-        if row is not None and (is_news or looks % LOOKS_TO_KEEP == 0):
+        if row is not None and (is_news or looks % COUNTS_PER_WRITE == 0):
             row.put(ROW, spending.dump())
         if is_news:
             said = f"the link to the cloud has spent its budget: {budget.summary(spending.spent)}"
             logger.warning("%s; nothing is cut", said)
             await send_event(client, event_of(hub.settings.node, spending.period, said, now()))
         looks += 1
-        await asyncio.sleep(LOOK_INTERVAL)
+        await asyncio.sleep(COUNT_INTERVAL)
 
 
 def event_of(node: str, period: str, said: str, now: datetime.datetime) -> Json:

@@ -22,7 +22,7 @@ from kube.errors import bad_request
 
 MAX_FOLLOWERS = 8
 """Maximum concurrent followers."""
-ALIVE = 2.0
+KEEPALIVE_INTERVAL = 2.0
 """Seconds after which an idle stream sends an empty line, which fails once the reader is gone."""
 MAX_DECISION = 5 * 1024 * 1024
 """Maximum bytes of a decision with an edited message: intercepted messages have at most 4 MiB."""
@@ -69,7 +69,7 @@ class StreamPages:
                 yield _hints(hub, wanted) + (_past(hub, wanted) if has_past else b"")
                 while True:
                     try:
-                        async with asyncio.timeout(ALIVE):
+                        async with asyncio.timeout(KEEPALIVE_INTERVAL):
                             lines, dropped = await follower.next_lines()
                     except TimeoutError:
                         yield b"\n"
@@ -81,7 +81,7 @@ class StreamPages:
     async def _records(self) -> AsyncGenerator[bytes]:
         attachments = self._attachments
         feed, flows = attachments.attach()
-        from addons.ui.attached.flow_feed import NOTHING  # noqa: PLC0415 - loaded by `attach`
+        from addons.ui.attached.flow_feed import EMPTY_RECORD  # noqa: PLC0415 - loaded by `attach`
 
         lines = {
             "visible": [*attachments.visible()],
@@ -91,8 +91,8 @@ class StreamPages:
         try:
             yield tnetstring.dumps(lines)
             while not feed.is_closed:
-                is_news = await completes_within(ALIVE, feed.wait())
-                yield feed.next(flows) if is_news else NOTHING
+                is_news = await completes_within(KEEPALIVE_INTERVAL, feed.wait())
+                yield feed.next(flows) if is_news else EMPTY_RECORD
             yield tnetstring.dumps({"ended": "another process is attached now"})
         finally:
             attachments.detach(feed)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from addons.ui.reports.text import Column, Row
 
-NOTHING = "-"
+NO_VALUE = "-"
 """Shown for a missing value."""
 _NUMBER = re.compile(r"[\d.]+ ?([KMGT]?i?B|%)?|(\d+[hms])+")
 
@@ -17,7 +17,7 @@ def text(value: object) -> str:
     """Return a value as escaped text, for a document or a quoted attribute."""
     match value:
         case None | "" | [] | ():
-            return NOTHING
+            return NO_VALUE
         case list() | tuple():
             return html.escape(", ".join(map(str, value)))
         case _:
@@ -31,7 +31,9 @@ def table(rows: Sequence[Row], columns: Sequence[Column], mark: Callable[[Row], 
     """
     if not rows:
         return '<p class="none">none</p>'
-    shown = [(name, cells) for name, of in columns if any(map(_is_said, cells := [of(row) for row in rows]))]
+    shown = [
+        (name, cells) for name, of in columns if any(map(_has_value, cells := [of(row) for row in rows]))
+    ]
     sides = [' class="number"' if all(map(_is_number, cells)) else "" for _, cells in shown]
     heads = "".join(
         f'<th scope="col"{side}>{text(name)}</th>' for (name, _), side in zip(shown, sides, strict=True)
@@ -48,13 +50,15 @@ def table(rows: Sequence[Row], columns: Sequence[Column], mark: Callable[[Row], 
     return f'<div class="scroll" tabindex="0"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _is_said(value: object) -> bool:
-    return value not in (None, "", NOTHING) and value != [] and value != ()
+def _has_value(value: object) -> bool:
+    return value not in (None, "", NO_VALUE) and value != [] and value != ()
 
 
 def _is_number(value: object) -> bool:
     """Whether a cell is a number, a size, a duration or empty."""
-    return not _is_said(value) or isinstance(value, int | float) or _NUMBER.fullmatch(str(value)) is not None
+    return (
+        not _has_value(value) or isinstance(value, int | float) or _NUMBER.fullmatch(str(value)) is not None
+    )
 
 
 def options(values: Iterable[str], chosen: str, empty: str) -> str:

@@ -10,7 +10,7 @@ import yaml
 from addons.telemetry.labels import HUB
 from addons.ui.explain import hub_source
 from addons.ui.handlers import ReportQueue
-from addons.ui.page.markup import NOTHING, lines, options, table, text
+from addons.ui.page.markup import NO_VALUE, lines, options, table, text
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.asked_reports import ask
 from addons.ui.reports.hub_reports import REPORTS, cached_resources
@@ -40,7 +40,7 @@ VERBS = ("watch", "get")
 
 NOTES: list[Column] = [*named("filter"), ("about", of_field("subject")), *named("outcome", "reason")]
 OBJECTS: list[Column] = [("object", of_field("name")), *named("outcome", "reasons")]
-ALIKE: list[Column] = [("objects", of_field("said")), ("named", of_field("names"))]
+GROUPED_OBJECTS: list[Column] = [("objects", of_field("said")), ("named", of_field("names"))]
 NAMED = 5
 """Maximum objects named in a line about objects with the same verdict and reasons."""
 
@@ -90,7 +90,9 @@ async def _rendered(asking: Awaitable[Row], html: Callable[[Row], str]) -> str:
 
 def _explanation(explanation: Row) -> str:
     if "counts" in explanation:
-        answer = table(_alike(explanation["objects"], explanation["path"].rpartition("/")[2]), ALIKE)
+        answer = table(
+            _grouped(explanation["objects"], explanation["path"].rpartition("/")[2]), GROUPED_OBJECTS
+        )
         counted = ", ".join(f"{count} {outcome}" for outcome, count in explanation["counts"].items())
     else:
         answer = table(explanation["notes"], NOTES)  # not coloured: a hidden object is no error
@@ -105,7 +107,7 @@ def _explanation(explanation: Row) -> str:
     return "<ul>" + "".join(f"<li>{text(fact)}</li>" for fact in facts if fact) + "</ul>" + answer
 
 
-def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
+def _grouped(objects: Iterable[Row], resource: str) -> list[Row]:
     """Group objects with the same verdict for the same reasons into one row: `17 services hidden: its type is …`."""
     alike: dict[tuple[str, str], list[str]] = {}
     for item in objects:
@@ -230,7 +232,7 @@ def _state(report: Row) -> str:
         *((f"entries of the rules that are skipped: {problems}",) if problems else ()),
     ]
     notes_list = "".join(f"<li>{text(note)}</li>" for note in notes)
-    facts = f"node {report['node']} · pool {report['pool'] or NOTHING} · edgehub {report['version']}"
+    facts = f"node {report['node']} · pool {report['pool'] or NO_VALUE} · edgehub {report['version']}"
     drill = report["drill"]
     alarms = [f"Not open: {closed}." for closed in report["closedListeners"]]
     if drill["link"] != "online":
@@ -268,7 +270,7 @@ def _edge(above: str, below: str = "", *, up: bool = True) -> str:
 
 
 def _rate(rate: float | None) -> str:
-    return f"{text(size(rate))}/s" if rate is not None else NOTHING
+    return f"{text(size(rate))}/s" if rate is not None else NO_VALUE
 
 
 def _rules(report: Row) -> str:

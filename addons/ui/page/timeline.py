@@ -21,9 +21,9 @@ from kube.tables.cells import size
 MINUTE = 60.0
 MINUTES = 6 * 60
 """Minutes of history, some 100 bytes each."""
-AT_ONCE = 5
+MINUTES_PER_BAR = 5
 """Minutes per bar."""
-BARS = MINUTES // AT_ONCE
+BARS = MINUTES // MINUTES_PER_BAR
 WIDTH, HEIGHT, LINK = 10, 40, 8
 """Sizes in the picture: a bar with its gap, the height for bytes, and the height of the band for the link below."""
 SPAN = 2.0
@@ -96,7 +96,7 @@ class Timeline:
         """Render the bars, newest at the right, each with a tooltip."""
         if not self.minutes:
             return '<p class="none">The first minute is not over yet.</p>'
-        bars = [_Bar(list(minute)) for minute in batched(reversed(self.minutes), AT_ONCE)]
+        bars = [_Bar(list(minute)) for minute in batched(reversed(self.minutes), MINUTES_PER_BAR)]
         most = max(1, *(bar.bytes for bar in bars))
         drawn = "".join(bar.drawn(BARS - 1 - at, most) for at, bar in enumerate(bars))
         gone = sum(bar.minutes_away for bar in bars)

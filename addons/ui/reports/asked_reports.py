@@ -27,7 +27,7 @@ async def ask(hub: RunningHub, queue: ReportQueue, name: str, query: Query, body
     """
     if body is None and name in REPORTS:
         return REPORTS[name](hub)
-    return await ASKED[name](hub, queue, query, body or b"")
+    return await QUERY_REPORTS[name](hub, queue, query, body or b"")
 
 
 async def _explain(hub: RunningHub, queue: ReportQueue, query: Query, _body: bytes) -> dict[str, Any]:
@@ -73,7 +73,7 @@ async def _support(hub: RunningHub, _queue: ReportQueue, _query: Query, _body: b
     return await asyncio.to_thread(support.archive, support.files(hub))
 
 
-ASKED: Mapping[str, Callable[[RunningHub, ReportQueue, Query, bytes], Awaitable[Any]]] = {
+QUERY_REPORTS: Mapping[str, Callable[[RunningHub, ReportQueue, Query, bytes], Awaitable[Any]]] = {
     "explain": _explain,
     "dump": _dump,
     "rules/try": _try,

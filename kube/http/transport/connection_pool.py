@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from kube.http.transport.request_fields import MINIMAL, HeaderFields
-from kube.http.transport.response_sink import MAX_UNTAKEN, NotProcessed, ResponseSink
+from kube.http.transport.response_sink import MAX_UNREAD, NotProcessed, ResponseSink
 from kube.http.transport.streamed_response import StreamedResponse
 
 
@@ -98,7 +98,7 @@ class ConnectionPool[Key: Hashable]:
         deadline: float,
         received: Callable[[int], None] = lambda _: None,
         *,
-        window: int = MAX_UNTAKEN,
+        window: int = MAX_UNREAD,
     ) -> AsyncIterator[StreamedResponse]:
         """Send a request, and release its response on exit. `received` is called with the size of each piece of the
         body.

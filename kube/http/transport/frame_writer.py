@@ -14,7 +14,7 @@ from kube.http.transport.http2_stream import RequestedStream
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import ResponseSink
 
-AT_ONCE = 64 * 1024
+WRITE_BATCH = 64 * 1024
 """Bytes of frames that are made before the writer checks again whether the transport is paused."""
 MAX_UNWRITTEN = 1024 * 1024
 """The most bytes buffered for a peer that does not read. Requests pause long before; answers to the peer's pings do
@@ -114,7 +114,7 @@ class FrameWriter:
     def _add(self, made: bytes) -> None:
         self._out.append(made)
         self._size += len(made)
-        if self._size >= AT_ONCE:
+        if self._size >= WRITE_BATCH:
             self._write()
 
     def _write(self) -> None:

@@ -12,11 +12,11 @@ from kube.http.transport.request_fields import HeaderFields, with_prefix
 from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
-SILENCE = 58.0
+IDLE_TIMEOUT = 58.0
 """Seconds after which an idle connection is closed, because its server or a router may have dropped it."""
 MAX_HEAD = 64 * 1024
 """The most bytes of a head, or of a chunk's first line."""
-SAFE = frozenset({b"GET", b"HEAD"})
+SAFE_METHODS = frozenset({b"GET", b"HEAD"})
 """Methods whose request is retried if a reused connection closes before the response begins. A server may close an
 idle connection while a request is on its way (RFC 9110, 9.2.2)."""
 
@@ -72,7 +72,7 @@ class Http1Connection(asyncio.Protocol):
         headers = [(b"host", authority), *others]
         names = {name for name, _ in others}
         # A GET may also start a command in a container, as an upgrade (exec over WebSocket), so it is not retried.
-        self._is_safe = self._method in SAFE and b"upgrade" not in names
+        self._is_safe = self._method in SAFE_METHODS and b"upgrade" not in names
         if not is_complete and b"content-length" not in names:
             headers.append((b"transfer-encoding", b"chunked"))
         try:
@@ -123,12 +123,12 @@ class Http1Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+        self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._check_idle)
         if (stream := transport.get_extra_info("socket")) is not None:
             # A watch may be silent for as long as it is open, and only keep-alive shows that its connection is dead.
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(SILENCE))
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(SILENCE / 4))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(IDLE_TIMEOUT))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(IDLE_TIMEOUT / 4))
 
     def data_received(self, data: bytes) -> None:
         response = self._response
@@ -161,12 +161,12 @@ class Http1Connection(asyncio.Protocol):
             self._timer.cancel()
         self._fail(str(error or "the connection was closed"))
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         if self._response is None and not self._was_used:
             self.close()
             return
         self._was_used = False
-        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+        self._timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, self._check_idle)
 
     def _take(self, response: ResponseSink, data: bytes) -> None:
         try:

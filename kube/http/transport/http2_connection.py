@@ -13,7 +13,7 @@ from kube.bounds import reached
 from kube.http.transport.frame_writer import FrameWriter
 from kube.http.transport.hpack_decoder import HpackDecoder
 from kube.http.transport.http2_framing import (
-    LAST_31,
+    MAX_31_BITS,
     MAX_FRAME,
     MAX_HEAD,
     PREFACE,
@@ -37,7 +37,7 @@ WINDOW = 2**31 - 1
 """The connection's receive window in bytes: HTTP/2's maximum, so that it never limits."""
 STREAMS_AT_FIRST = 100
 """The most streams until the peer sends its limit: the default of kube-apiserver and of Go."""
-SILENCE = 58.0
+PING_AFTER = 58.0
 """Seconds without a frame from the peer after which a connection with responses in progress is pinged, and one without
 is closed. A peer that does not answer the ping in as many seconds counts as dead. Routers drop connections that are
 silent for minutes."""
@@ -77,7 +77,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def has_capacity(self) -> bool:
-        return not self._is_retired and len(self._streams) < self._limit and self._next < LAST_31
+        return not self._is_retired and len(self._streams) < self._limit and self._next < MAX_31_BITS
 
     def close(self) -> None:
         if self._transport is not None:
@@ -137,7 +137,7 @@ class Http2Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = self._writer.transport = transport
-        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+        self._timer = asyncio.get_running_loop().call_later(PING_AFTER, self._check_idle)
         transport.write(PREFACE)
         settings = {Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW: 0, Setting.FRAME_SIZE: MAX_FRAME}
         self._writer.frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
@@ -174,7 +174,7 @@ class Http2Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         """Ping a peer that has been silent, or close the connection."""
         if not self.is_open:
             return
@@ -189,7 +189,7 @@ class Http2Connection(asyncio.Protocol):
             self._is_asked = True
             self._ask()
         self._was_heard = False
-        self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+        self._timer = asyncio.get_running_loop().call_later(PING_AFTER, self._check_idle)
 
     def _ask(self) -> None:
         """Check whether the peer is alive: it acknowledges empty SETTINGS, in half the bytes of a PING."""
@@ -215,7 +215,7 @@ class Http2Connection(asyncio.Protocol):
             case FrameKind.GOAWAY:
                 self._take_goaway(number, payload)
             case FrameKind.WINDOW_UPDATE:
-                self._take_window(number, number_of(payload) & LAST_31)
+                self._take_window(number, number_of(payload) & MAX_31_BITS)
 
     def _take_data(self, flags: int, number: int, payload: bytes) -> None:
         size = len(payload)
@@ -277,7 +277,7 @@ class Http2Connection(asyncio.Protocol):
                 case Setting.MAX_STREAMS:
                     self._limit = value
                 case Setting.INITIAL_WINDOW:
-                    if value > LAST_31:
+                    if value > MAX_31_BITS:
                         raise PeerError("an initial window that is too large", EndCode.FLOW_CONTROL_ERROR)
                     self._writer.first_window = value
                 case Setting.FRAME_SIZE:
@@ -295,7 +295,7 @@ class Http2Connection(asyncio.Protocol):
     def _take_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
             raise PeerError("a malformed GOAWAY", EndCode.FRAME_SIZE_ERROR)
-        last, code = number_of(payload[:4]) & LAST_31, number_of(payload[4:8])
+        last, code = number_of(payload[:4]) & MAX_31_BITS, number_of(payload[4:8])
         self.retire()
         # Go through the streams once, not for each frame: 64 KiB may have 3,800 such frames.
         while self._streams and next(reversed(self._streams)) > last:

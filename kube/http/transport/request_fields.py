@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 from kube.errors import StatusError, bad_request
 
-OF_CONNECTION = frozenset(
+CONNECTION_HEADERS = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
 """Connection-specific headers, which HTTP/2 forbids (RFC 9113, 8.2.2)."""
-NOT_SENT = OF_CONNECTION | {b"te", b"host"}
+NOT_SENT = CONNECTION_HEADERS | {b"te", b"host"}
 """Request headers that are not forwarded, because they concern the client's connection or HTTP/2 replaces them."""
 MINIMAL = (b"prefer", b"return=minimal")
 """The sender reads only the head of a successful response (RFC 7240, 4.2)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 
-from kube.http.transport.request_fields import OF_CONNECTION, TOKEN, HeaderFields, ends_early
+from kube.http.transport.request_fields import CONNECTION_HEADERS, TOKEN, HeaderFields, ends_early
 
 MAX_FIELDS = 1000
 """The most fields of a head, as for requests. For an HTTP/2 client the encoder compares each field with the earlier
@@ -28,7 +28,7 @@ def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFi
     if len(headers) > MAX_FIELDS:
         raise ValueError(f"it has more than {MAX_FIELDS} fields")
     names = [name for name, _ in headers]
-    if not all(names) or b"".join(names).translate(None, _NAMED) or not OF_CONNECTION.isdisjoint(names):
+    if not all(names) or b"".join(names).translate(None, _NAMED) or not CONNECTION_HEADERS.isdisjoint(names):
         raise ValueError("the name of a header is invalid")
     if ends_early(b"".join([value for _, value in headers])):
         raise ValueError("the value of a header has a NUL or a line break")

@@ -10,7 +10,7 @@ SENDS = 5
 bad tokens. The limit ends the attempts at a peer that processes nothing."""
 FIRST_WINDOW = 2**16 - 1
 """Bytes that a server may send of a response before the reader consumes any."""
-MAX_UNTAKEN = 1024 * 1024
+MAX_UNREAD = 1024 * 1024
 """The most unread bytes of one response.
 
 The peer pauses there: a compressed watch arrives faster than its reader applies the decompressed events.
@@ -50,7 +50,7 @@ class ResponseSink:
     @property
     def most_untaken(self) -> int:
         """The most unread bytes, after the reader has begun to consume."""
-        return MAX_UNTAKEN
+        return MAX_UNREAD
 
     def begin(self, status: int, fields: HeaderFields) -> None:
         """Receive status and headers."""

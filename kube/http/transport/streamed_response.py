@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 from kube.concurrency.notifier import Notifier
 from kube.http.session import read_body
 from kube.http.transport.request_fields import HeaderFields
-from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
+from kube.http.transport.response_sink import MAX_UNREAD, ResponseSink
 
 CHUNK = 64 * 1024
 """The most bytes that the reader gets at once."""
@@ -19,7 +19,7 @@ CHUNK = 64 * 1024
 class StreamedResponse(ResponseSink):
     """A `kube.http.session.Response`."""
 
-    def __init__(self, deadline: float, window: int = MAX_UNTAKEN) -> None:
+    def __init__(self, deadline: float, window: int = MAX_UNREAD) -> None:
         """Set `window`, the bytes that the server may send before the reader consumes any."""
         self.first_window = window
         self._came = 0
@@ -67,7 +67,7 @@ class StreamedResponse(ResponseSink):
 
     @property
     def most_untaken(self) -> int:
-        return min(MAX_UNTAKEN, self.first_window + self._came)
+        return min(MAX_UNREAD, self.first_window + self._came)
 
     def add(self, piece: bytes, size: int) -> None:
         self._came += size

@@ -48,7 +48,7 @@ def test_successes_and_failures_change_the_condition_of_a_server(
         note: dict[str, Callable[[], bool]] = {
             "+": health.succeeded,
             "-": partial(health.failed, "refused"),
-            "5": partial(health.erred, "500"),
+            "5": partial(health.note_error, "500"),
         }
         note[mark]()
     assert (health.condition, health.usable) == (condition, usable)

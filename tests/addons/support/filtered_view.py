@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from addons.requests.request_context import RequestContext
 from addons.ui.flows.flow_records import FilteredRead, FlowRecord
-from addons.ui.masking import USUALLY
+from addons.ui.masking import DEFAULT_VISIBILITY
 from tests.addons.support.hub_world import HubWorld
 from tests.addons.support.samples import SERVICES, SLICES, cloud_service, endpoint_slice, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -27,7 +27,7 @@ async def opened(
     context = parts.context(target, component, accept=accept)
     async with parts.open(context, target) as answer:
         assert await answer.status == 200, await answer.read_body()
-        return FlowRecord(filtered(parts, context), USUALLY), await answer.read_body()
+        return FlowRecord(filtered(parts, context), DEFAULT_VISIBILITY), await answer.read_body()
 
 
 async def services(parts: HubWorld) -> tuple[FlowRecord, bytes]:

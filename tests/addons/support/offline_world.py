@@ -77,7 +77,9 @@ class OfflineWorld:
         self.reads = OfflineReads(self.sources, self.answers, self.accepted, 0.5)
         self.statuses = StatusWrites("n1", self.reads, self.answers, self.journal, self.cloud)
         self.servers = Cloud([self.health], "priority")
-        self.replay = Replay(self.journal, self.cloud, self.servers, self.statuses.take_back, lambda *_: None)
+        self.replay = Replay(
+            self.journal, self.cloud, self.servers, self.statuses.reload_copies, lambda *_: None
+        )
         creations = OfflineCreates(self.reads, self.answers)
         self.writes = OfflineWrites(self.statuses, creations, self.journal, self.replay)
 

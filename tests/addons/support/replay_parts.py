@@ -45,13 +45,13 @@ class World:
         self.fails: Exception | None = None
         self.clients: dict[str, Client] = {}
         """The clients of the users with a known token."""
-        parts = journal, client or self.cloud, cast(Cloud, self), self._take_back, self._end
+        parts = journal, client or self.cloud, cast(Cloud, self), self._reload_copies, self._end
         self.replay = Replay(*parts, self.clients.get)
 
     def _end(self, entry: StatusEntry, version: int) -> None:
         self.ended.append((entry.path, version))
 
-    async def _take_back(self, entry: StatusEntry) -> None:
+    async def _reload_copies(self, entry: StatusEntry) -> None:
         self.taken_back.append(entry)
         if self.fails is not None:
             raise self.fails

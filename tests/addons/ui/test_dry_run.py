@@ -67,7 +67,7 @@ async def test_the_outcome_of_a_json_filter_on_a_protobuf_copy_is_unknown(
 async def test_callbacks_run_between_slices_of_a_dry_run(
     items: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "BREATH", -1.0)
+    monkeypatch.setattr(module, "YIELD_INTERVAL", -1.0)
     ran: list[object] = []
     task = asyncio.create_task(asyncio.sleep(0))
     task.add_done_callback(ran.append)

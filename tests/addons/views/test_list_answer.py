@@ -20,8 +20,8 @@ MANY = 500
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube.wire.codec_base.PIECE", PIECE)
-    monkeypatch.setattr("addons.views.list_answer.PIECE", PIECE)
+    monkeypatch.setattr("kube.wire.codec_base.CHUNK", PIECE)
+    monkeypatch.setattr("addons.views.list_answer.CHUNK", PIECE)
     monkeypatch.setattr("kube.store.listing.Form.at_once", 50)
 
 
@@ -88,7 +88,7 @@ async def test_a_list_in_zstd_has_its_content_encoding() -> None:
 
 async def test_a_list_of_one_piece_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = listing()
-    monkeypatch.setattr("addons.views.list_answer.PIECE", len(body_of(listed)))
+    monkeypatch.setattr("addons.views.list_answer.CHUNK", len(body_of(listed)))
     assert (await list_answer(listed)).body == body_of(listed)
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from controllers.bindings.binding import BINDING_TYPE
 from controllers.bindings.config_binding_controller import (
+    CONTEST_PAUSE,
     RETRY,
     STATUS_DELAY,
-    TRUCE,
     WRITES_A_SECOND,
     ConfigBindingController,
     WriteLimit,
@@ -105,9 +105,15 @@ async def test_an_item_reverted_by_a_webhook_is_retried_with_pauses() -> None:
     cluster.put(WORKLOAD_TYPES["Deployment"], deployment(1))
     async with working(cluster, ConfigBindingController):
         cluster.put(BINDING_TYPE, binding("app:2", 1))
-        await asyncio.sleep(1.5 * TRUCE)
+        await asyncio.sleep(1.5 * CONTEST_PAUSE)
     first, *later = written(cluster, "deployments")
-    expected = [RETRY, 3 * RETRY, 3 * RETRY + TRUCE, 4 * RETRY + TRUCE, 6 * RETRY + TRUCE]
+    expected = [
+        RETRY,
+        3 * RETRY,
+        3 * RETRY + CONTEST_PAUSE,
+        4 * RETRY + CONTEST_PAUSE,
+        6 * RETRY + CONTEST_PAUSE,
+    ]
     assert [at - first for at in later] == pytest.approx(expected, abs=1)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kube.differences.reader import DifferenceReader
 from kube.differences.records import Former, event_record, state_records
 from kube.wire.codec import codec_for
-from kube.wire.codec_base import PIECE, WatchFrame
+from kube.wire.codec_base import CHUNK, WatchFrame
 from kube.wire.encoding import Encoding
 from tests.kube.support.differences import Holder, endpoint_slice, written
 
@@ -58,7 +58,7 @@ def test_a_state_is_encoded_as_one_stream_in_pieces() -> None:
     items = [endpoint_slice(f"slice-{number}", 7 + number) for number in range(200)]
     frames = [JSON.encode_event("ADDED", "discovery.k8s.io/v1", "EndpointSlice", each) for each in items]
     records = list(state_records(frames))
-    assert 1 < len(records) <= -(-sum(map(len, frames)) // PIECE)
+    assert 1 < len(records) <= -(-sum(map(len, frames)) // CHUNK)
     assert sum(map(len, records)) * 20 < sum(map(len, frames))
     assert [each.raw for each in Holder(JSON).read(b"".join(records))] == items
 

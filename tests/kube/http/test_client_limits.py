@@ -33,7 +33,7 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
     monkeypatch.setattr(client_module, "MAX_RESPONSE", LIMIT)
     monkeypatch.setattr(client_module, "MAX_RELAYED_BODY", LIMIT)
     monkeypatch.setattr(gzip_bodies, "MAX_UNPACKED", LIMIT)
-    monkeypatch.setattr(gzip_bodies, "IN_LOOP", 1000)
+    monkeypatch.setattr(gzip_bodies, "IN_LOOP_LIMIT", 1000)
     monkeypatch.setattr(client_module, "MAX_SHORT", SHORT)
     async with AsyncExitStack() as servers, new_session() as session:
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kube.reflector.bookmarks import SMALL, Bookmarks
-from kube.reflector.history_verifier import FEW, HistoryVerifier
+from kube.reflector.bookmarks import SMALL_STORE, Bookmarks
+from kube.reflector.history_verifier import FEW_OBJECTS, HistoryVerifier
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
 from kube.store.store import Store
@@ -39,7 +39,8 @@ def asks(store: Store, verifier: HistoryVerifier | None = None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("count", "size", "asked"), [(0, 0, False), (FEW, 0, False), (FEW + 1, 0, True), (1, SMALL, True)]
+    ("count", "size", "asked"),
+    [(0, 0, False), (FEW_OBJECTS, 0, False), (FEW_OBJECTS + 1, 0, True), (1, SMALL_STORE, True)],
 )
 def test_a_list_cheaper_than_an_hour_of_bookmarks_requests_none(count: int, size: int, asked: bool) -> None:
     assert asks(stored(count, size)) is asked

@@ -19,7 +19,7 @@ from kube.errors import REFUSALS
 from kube.http.zstd_bodies import pack
 from kube.reflector import list_pages
 from kube.reflector.list_pages import Malformed
-from kube.reflector.reflector import UNSERVED_DELAY
+from kube.reflector.reflector import UNSERVED_RETRY_DELAY
 from kube.reflector.state import State
 from kube.store.store import Change, Store
 from kube.wire.codec import WatchFrame, codec_for
@@ -174,7 +174,7 @@ async def test_a_missing_kind_is_no_error_and_is_requested_rarely(
     store = Store()
     reflector = start(store)
     states = set()
-    while reflector.retry_at - time.monotonic() < UNSERVED_DELAY / 2:
+    while reflector.retry_at - time.monotonic() < UNSERVED_RETRY_DELAY / 2:
         await reflector.changed.wait()
         states.add(reflector.state)
         assert reflector.error is None

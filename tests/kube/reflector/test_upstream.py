@@ -12,7 +12,7 @@ import pytest
 
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
 from kube.json_type import Json
-from kube.reflector.reflector import EVENTS_AT_ONCE, LONG_EVENT
+from kube.reflector.reflector import EVENT_BATCH, LONG_EVENT
 from kube.reflector.upstream import Upstream
 from kube.store.store import Store
 from kube.wire.codec import codec_for
@@ -248,7 +248,7 @@ async def versions_seen(upstream: Bursting, last: int) -> set[int]:
 
 
 async def test_callbacks_run_while_very_many_events_are_applied() -> None:
-    last = 100 + 10 * EVENTS_AT_ONCE
+    last = 100 + 10 * EVENT_BATCH
     assert (
         len(await versions_seen(Bursting(*(event("BOOKMARK", at) for at in range(101, last + 1))), last))
         >= 10

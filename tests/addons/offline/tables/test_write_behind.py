@@ -365,7 +365,7 @@ async def test_rows_of_a_slow_disk_are_delivered_once_read(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await access.write({"t": TableChanges({"a": b"1"})})
-    monkeypatch.setattr("addons.offline.tables.disk_access.PATIENCE", 0.01)
+    monkeypatch.setattr("addons.offline.tables.disk_access.DISK_TIMEOUT", 0.01)
     device.goes_on.clear()
     blocked = asyncio.create_task(access.guard(lambda: device.value("t", "a")))
     await asyncio.sleep(0)

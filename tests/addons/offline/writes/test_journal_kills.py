@@ -151,7 +151,7 @@ def test_a_pending_status_is_merged_into_the_object_of_the_cloud(uid: str, shown
     fill(store, [{**found, "status": {"phase": "z"}}], 9)
     item = store.get(("", "n1"))
     assert item is not None
-    laid = entry.laid_on(item)
+    laid = entry.applied_to(item)
     document = json.loads(laid.raw)
     assert (document["status"]["phase"], laid.version) == (shown, 9)
     assert document["metadata"]["resourceVersion"] == "9"

@@ -9,7 +9,7 @@ import pytest
 
 from addons.offline.writes.journal_entries import EVENT, STATUS, StatusEntry
 from addons.offline.writes.replay import MAX_CONFLICTS, RetryLater
-from kube.concurrency.backoff import FIRST
+from kube.concurrency.backoff import FIRST_DELAY
 from kube.errors import StatusError, too_many_requests
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -107,7 +107,7 @@ async def test_repeated_conflicts_are_retried_later(replaying: World) -> None:
     async with replaying.running():
         await replaying.until_empty()
     assert len(replaying.cloud.heard) == 2 * MAX_CONFLICTS + 1
-    assert asyncio.get_running_loop().time() - began >= FIRST
+    assert asyncio.get_running_loop().time() - began >= FIRST_DELAY
 
 
 @pytest.mark.parametrize("code", [400, 403, 413, 415, 422])
@@ -145,7 +145,7 @@ async def test_a_temporary_error_delays_each_retry_longer(replaying: World, erro
         await replaying.until_empty()
     assert len(replaying.cloud.heard) == 5
     # Four delays that double, each with a jitter of up to its own length.
-    assert FIRST * 15 <= loop.time() - began <= FIRST * 30 + 1
+    assert FIRST_DELAY * 15 <= loop.time() - began <= FIRST_DELAY * 30 + 1
     assert not replaying.taken_back
 
 

@@ -143,7 +143,7 @@ async def test_reports_of_a_silent_hub_end_only_where_the_cloud_has_written_sinc
     await scene.list(REPORT)
     scene.later(slices(on_n2("10.0.0.1", CUT_AT - 1)))
     assert scene.report is not None
-    scene.reports.prefer_cloud()
+    scene.reports.end_superseded()
     assert scene.report.concerns(CUT_AT), "what the cloud wrote before the outage"
     assert not scene.report.concerns(CUT_AT + 1)
     scene.later(slices(on_n2("10.0.0.1", CUT_AT - 1)))
@@ -154,7 +154,7 @@ async def test_reports_of_a_silent_hub_end_only_where_the_cloud_has_written_sinc
 
 async def test_a_report_at_a_version_that_the_cloud_never_reached_ends(scene: Scene) -> None:
     await scene.list(REPORT._replace(version=10**18))
-    scene.reports.prefer_cloud()
+    scene.reports.end_superseded()
     assert scene.report is not None
     assert scene.report.version == CUT_AT + 1
 

@@ -23,7 +23,7 @@ from addons.ui.attached.flow_feed import HOLD_TIME, MAX_FEED_BYTES, MAX_FLOWS, M
 from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.bodies import ByteBudget
 from addons.ui.flows.flows import Flows
-from addons.ui.masking import USUALLY
+from addons.ui.masking import DEFAULT_VISIBILITY
 from kube.errors import StatusError
 from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import SERVICES, request_context
@@ -44,7 +44,7 @@ class Settled(Flows):
 
 
 def flows() -> Flows:
-    return Settled(lambda: USUALLY, Drills(), bool, bool, ByteBudget(0), ByteBudget(0))
+    return Settled(lambda: DEFAULT_VISIBILITY, Drills(), bool, bool, ByteBudget(0), ByteBudget(0))
 
 
 def sent_records(feed: FlowFeed) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ from addons.ui.flows.annotations import (
     why_refused,
 )
 from addons.ui.flows.flow_records import FlowRecord, record_of, remember
-from addons.ui.masking import USUALLY, Visible
+from addons.ui.masking import DEFAULT_VISIBILITY, Visible
 from kube.errors import forbidden
 from tests.addons.support.filtered_view import filtered
 from tests.addons.support.hub_world import HubWorld
@@ -94,4 +94,4 @@ def test_a_flow_has_its_record_and_a_copy_has_none() -> None:
     remember(flow, made)
     assert record_of(flow) is made
     for unknown in (flow.copy(), None):
-        assert record_of(unknown) == FlowRecord(None, USUALLY)
+        assert record_of(unknown) == FlowRecord(None, DEFAULT_VISIBILITY)

@@ -21,7 +21,7 @@ from addons.ui.flows.bodies import (
     keep,
 )
 from addons.ui.flows.interventions import TEXT_BODY
-from addons.ui.masking import USUALLY, Visible
+from addons.ui.masking import DEFAULT_VISIBILITY, Visible
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import ListMeta
 from kube.wire.encoding import Encoding
@@ -92,7 +92,7 @@ def test_the_retained_body_of_a_flow_hides_secrets(
 ) -> None:
     message = answer()
     size = 12345 if body is None else len(body)
-    found = keep(message, body, size, is_secret=is_secret, visible=USUALLY)
+    found = keep(message, body, size, is_secret=is_secret, visible=DEFAULT_VISIBILITY)
     assert said in found
     text = (message.content or b"").decode()
     assert shown in text
@@ -112,7 +112,7 @@ def test_visible_secrets_are_not_reported_as_hidden(body: bytes) -> None:
 def test_a_compressed_body_is_shown_decompressed() -> None:
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
     message = answer(**{"Content-Encoding": "gzip"})
-    keep(message, gzip.compress(secret), len(secret), is_secret=True, visible=USUALLY)
+    keep(message, gzip.compress(secret), len(secret), is_secret=True, visible=DEFAULT_VISIBILITY)
     assert "k: (hidden, 8 characters)" in (message.text or "")
 
 
@@ -129,7 +129,7 @@ def test_a_compressed_body_is_shown_decompressed() -> None:
 def test_a_body_is_decompressed_up_to_a_bound(coding: str, body: bytes, is_secret: bool) -> None:
     """mitmproxy decompresses 16 MiB to 16 GiB."""
     message = answer(**{"Content-Encoding": coding})
-    assert keep(message, body, len(body), is_secret=is_secret, visible=USUALLY)
+    assert keep(message, body, len(body), is_secret=is_secret, visible=DEFAULT_VISIBILITY)
     assert (message.text or "").endswith(f"({len(body)} bytes)\n")
 
 
@@ -142,7 +142,7 @@ def test_protobuf_bodies_are_text_in_a_saved_file_and_unchanged_in_the_hub(packe
     for message in (flow.request, flow.response):
         message.headers["Content-Type"] = Encoding.PROTOBUF
         message.data.content = body if message is flow.response or not packed else b"no protobuf"
-    with decoded(flow, USUALLY):
+    with decoded(flow, DEFAULT_VISIBILITY):
         shown = flow.response.content
         assert shown is not None
         assert shown.startswith(NOTE + f"{len(body)} bytes of protobuf\n".encode())
@@ -153,5 +153,5 @@ def test_protobuf_bodies_are_text_in_a_saved_file_and_unchanged_in_the_hub(packe
 
 def test_a_body_not_of_kubernetes_is_unmodified_in_a_saved_file() -> None:
     flow = tflow.tflow(resp=answer())
-    with decoded(flow, USUALLY):
+    with decoded(flow, DEFAULT_VISIBILITY):
         assert flow.request.content == b"content"

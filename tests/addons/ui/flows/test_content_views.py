@@ -14,7 +14,7 @@ from addons.ui.flows import content_views
 from addons.ui.flows.bodies import NOTE
 from addons.ui.flows.content_views import difference, register, table
 from addons.ui.flows.flow_records import FlowRecord
-from addons.ui.masking import USUALLY
+from addons.ui.masking import DEFAULT_VISIBILITY
 from kube.schemas.json_objects import json_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -107,7 +107,7 @@ def test_a_message_of_a_watch_is_shown_in_colours() -> None:
     assert (result.view_name, result.syntax_highlight) == ("Kubernetes watch", "yaml")
 
 
-NOTHING = FlowRecord(None, USUALLY)
+NOTHING = FlowRecord(None, DEFAULT_VISIBILITY)
 
 
 async def test_a_table_lists_the_shown_and_the_dropped_objects(

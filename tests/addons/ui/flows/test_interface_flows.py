@@ -16,7 +16,7 @@ from mitmproxy.test import taddons, tflow
 from addons.link.request_records import RequestRecord, RequestRecords
 from addons.requests.caller import CredentialSource
 from addons.ui.flows.annotations import OWN
-from addons.ui.flows.interface_flows import OwnRequestsShown, save_when_over, tell_ends_of_watches
+from addons.ui.flows.interface_flows import OwnRequestsShown, report_watch_ends, save_when_over
 
 SERVER = "https://a:6443"
 
@@ -76,7 +76,7 @@ def test_a_flow_is_saved_in_its_final_state(tmp_path: Path) -> None:
 def test_mitmdump_prints_the_end_of_a_watch(by_client: bool, who: str) -> None:
     printed = io.StringIO()
     with taddons.context(dumper := Dumper(printed)) as context:
-        tell_ends_of_watches(context.master)
+        report_watch_ends(context.master)
         flow = tflow.twebsocketflow()
         flow.comment = "kube-proxy ▸ view"
         assert flow.websocket is not None

@@ -23,7 +23,7 @@ from addons.ui.flows.live_watches import (
     Display,
     LiveWatch,
 )
-from addons.ui.masking import USUALLY, Visible
+from addons.ui.masking import DEFAULT_VISIBILITY, Visible
 from kube.schemas.published import messages
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -44,7 +44,7 @@ class Shown:
         self,
         encoding: Encoding = Encoding.JSON,
         filtered: FilteredRead | None = None,
-        visible: Visible = USUALLY,
+        visible: Visible = DEFAULT_VISIBILITY,
     ) -> None:
         self.flow = tflow.tflow(resp=True)
         self.changed = asyncio.Event()

@@ -21,7 +21,7 @@ from addons.requests.request_context import begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.server.limits.request_head import MAX_METHOD
 from addons.telemetry.observation import Observation, Observations, Tally, line
-from addons.ui.live.observed_request import observed, tell_log_and_terminal
+from addons.ui.live.observed_request import log_requests, observed
 from kube.errors import unavailable
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_world import settings
@@ -146,7 +146,7 @@ def test_observations_are_logged_and_printed_as_configured(
     monkeypatch.setattr(ctx, "options", SimpleNamespace(flow_detail=1), raising=False)
     seen = Observations()
     with caplog.at_level(logging.INFO):
-        tell_log_and_terminal(seen, settings(access_log=access_log))
+        log_requests(seen, settings(access_log=access_log))
         seen.add(SEEN)
         seen.add(SEEN._replace(is_event=True))
     assert len(caplog.records) == logged

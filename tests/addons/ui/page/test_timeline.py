@@ -8,8 +8,8 @@ import pytest
 
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentTraffic
-from addons.ui.page.markup import NOTHING, lines, options, table, text
-from addons.ui.page.timeline import AT_ONCE, BARS, MINUTE, MINUTES, SPAN, Rates, Timeline
+from addons.ui.page.markup import NO_VALUE, lines, options, table, text
+from addons.ui.page.timeline import BARS, MINUTE, MINUTES, MINUTES_PER_BAR, SPAN, Rates, Timeline
 from addons.ui.reports.text import Column, Row
 from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_world import HubWorld
@@ -37,11 +37,11 @@ async def test_there_are_no_bars_before_the_end_of_the_first_minute(parts: HubWo
 
 async def test_a_bar_shows_bytes_requests_and_minutes_without_the_cloud(parts: HubWorld) -> None:
     hours = Hours(parts)
-    hours.pass_on(AT_ONCE)
+    hours.pass_on(MINUTES_PER_BAR)
     hours.hub.cloud.servers[0].failed("gone")
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(2048)
     hours.hub.records.traffic.began("kubelet", "pods", is_error=False, is_watch=False)
-    hours.pass_on(AT_ONCE - 1)
+    hours.pass_on(MINUTES_PER_BAR - 1)
     html = hours.timeline.html()
     assert html.count("<g>") == 2
     assert html.count('class="away"') == 1
@@ -86,7 +86,7 @@ SAFE = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&quot;"
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(EVIL, SAFE), (None, NOTHING), ([], NOTHING), (["a", "<"], "a, &lt;"), (0, "0")]
+    ("value", "said"), [(EVIL, SAFE), (None, NO_VALUE), ([], NO_VALUE), (["a", "<"], "a, &lt;"), (0, "0")]
 )
 def test_values_are_rendered_as_escaped_text(value: object, said: str) -> None:
     assert text(value) == said

@@ -12,7 +12,7 @@ from hyperframe.frame import SettingsFrame
 
 from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http2_connection import Http2Connection
-from kube.http.transport.response_sink import MAX_UNTAKEN
+from kube.http.transport.response_sink import MAX_UNREAD
 from kube.http.transport.streamed_response import CHUNK
 from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
@@ -301,12 +301,12 @@ async def test_unread_data_is_bounded_and_waits_at_the_peer() -> None:
                 while size := min(peer.asked[0].window, 16 * 1024):
                     peer.asked[0].data(bytes(size))
                     sent += size
-                assert sent - got <= MAX_UNTAKEN
+                assert sent - got <= MAX_UNREAD
                 chunks = response.chunks()
                 while got < sent:
                     chunk = await anext(chunks)
                     assert len(chunk) < CHUNK + 16 * 1024
                     got += len(chunk)
                 await peer.has_window(peer.asked[0])
-        assert sent > MAX_UNTAKEN
+        assert sent > MAX_UNREAD
         await peer.asked[0].reset.wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpack import Decoder
 from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame, WindowUpdateFrame
 
-from kube.http.transport.frame_writer import AT_ONCE, MAX_UNWRITTEN
+from kube.http.transport.frame_writer import MAX_UNWRITTEN, WRITE_BATCH
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.response_sink import ResponseSink
 from tests.kube.support.sink import Sink, connected, fields
@@ -55,7 +55,7 @@ async def test_a_request_cancelled_before_it_is_sent_is_never_sent() -> None:
         made.send([*fields("/back"), (b"x", bytes(60_000))], b"", taken_back)
         made.release(taken_back)
     made.send(fields("/last"), b"", last)
-    assert sink.most < AT_ONCE
+    assert sink.most < WRITE_BATCH
     assert paths(decoder, sink.frames()) == ["/first"]
     made.resume_writing()
     assert paths(decoder, sink.frames()) == ["/last"]
@@ -107,7 +107,7 @@ async def test_data_written_at_once_is_bounded_by_the_socket() -> None:
     sink.take()
     sink.most = 0
     made.resume_writing()
-    assert 0 < sink.most <= 2 * AT_ONCE
+    assert 0 < sink.most <= 2 * WRITE_BATCH
     made.connection_lost(None)
 
 

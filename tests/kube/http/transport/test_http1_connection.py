@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kube.errors import StatusError
-from kube.http.transport.http1_connection import MAX_HEAD, SILENCE, Http1Connection
+from kube.http.transport.http1_connection import IDLE_TIMEOUT, MAX_HEAD, Http1Connection
 from kube.http.transport.response_head import MAX_FIELDS
-from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
+from kube.http.transport.response_sink import MAX_UNREAD, ResponseSink
 from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.sink import connected, fields
 
@@ -169,7 +169,7 @@ async def test_a_get_that_may_execute_a_command_is_sent_once(asks_for: bytes | N
 
 
 async def test_unread_data_is_bounded_and_waits_at_the_server() -> None:
-    size = 64 * MAX_UNTAKEN
+    size = 64 * MAX_UNREAD
     peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))
     seen = 0
 
@@ -182,21 +182,21 @@ async def test_unread_data_is_bounded_and_waits_at_the_server() -> None:
         chunks, taken = got.chunks(), 0
         async for chunk in chunks:
             taken += len(chunk)
-            assert seen - taken <= 2 * MAX_UNTAKEN
+            assert seen - taken <= 2 * MAX_UNREAD
         assert taken == size
 
 
 @pytest.mark.looptime
 async def test_an_idle_connection_is_closed() -> None:
     made, sink = connected(Http1Connection)
-    await asyncio.sleep(SILENCE / 2)
+    await asyncio.sleep(IDLE_TIMEOUT / 2)
     response = ResponseSink()
     made.send(fields(), b"", response)
     made.data_received(COMPLETE)
     made.release(response)
-    await asyncio.sleep(SILENCE)
+    await asyncio.sleep(IDLE_TIMEOUT)
     assert made.has_capacity
-    await asyncio.sleep(SILENCE)
+    await asyncio.sleep(IDLE_TIMEOUT)
     assert sink.is_gone
 
 
@@ -205,7 +205,7 @@ async def test_a_silent_watch_does_not_time_out() -> None:
     made, sink = connected(Http1Connection)
     response = ResponseSink()
     made.send(fields(), b"", response)
-    await asyncio.sleep(10 * SILENCE)
+    await asyncio.sleep(10 * IDLE_TIMEOUT)
     assert not sink.is_gone
     made.release(response)
     assert sink.is_gone, "its answer has not ended"
@@ -219,7 +219,7 @@ async def test_tcp_keepalive_is_on_for_a_silent_watch() -> None:
         transport, _ = await asyncio.get_running_loop().create_connection(Http1Connection, host, int(port))
         stream = transport.get_extra_info("socket")
         assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == SILENCE
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == IDLE_TIMEOUT
         transport.abort()
 
 

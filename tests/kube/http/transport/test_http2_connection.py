@@ -10,7 +10,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 
-from kube.http.transport.http2_connection import SILENCE, Http2Connection
+from kube.http.transport.http2_connection import PING_AFTER, Http2Connection
 from kube.http.transport.http2_framing import MAX_FRAME, MAX_HEAD
 from kube.http.transport.response_sink import SENDS, NotProcessed, ResponseSink
 from tests.kube.support.cleartext import LATER, CleartextSession
@@ -167,7 +167,7 @@ async def test_a_silent_peer_is_pinged(answers: bool) -> None:
         server.receive_data(sink.take())
         if answers:
             made.data_received(server.data_to_send())
-        await asyncio.sleep(SILENCE)
+        await asyncio.sleep(PING_AFTER)
     assert (response.error is None, sink.is_gone) == (answers, not answers)
     made.connection_lost(None)
 
@@ -193,7 +193,7 @@ async def test_a_ping_measures_the_round_trip() -> None:
 @pytest.mark.looptime
 async def test_an_idle_connection_is_closed() -> None:
     made, sink = connected(Http2Connection)
-    await asyncio.sleep(3 * SILENCE)
+    await asyncio.sleep(3 * PING_AFTER)
     assert sink.is_gone
     made.connection_lost(None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from kube.http.transport.response_sink import MAX_UNTAKEN
+from kube.http.transport.response_sink import MAX_UNREAD
 from kube.http.transport.streamed_response import CHUNK, StreamedResponse
 
 
@@ -21,13 +21,13 @@ async def test_a_response_in_single_bytes_takes_bounded_memory() -> None:
     response.attach(take)
     response.begin(200, [])
     tracemalloc.start()
-    for each in range(MAX_UNTAKEN // 16):
+    for each in range(MAX_UNREAD // 16):
         response.add(each.to_bytes(4)[-1:], 16)
     allocated = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert allocated < MAX_UNTAKEN // 2
+    assert allocated < MAX_UNREAD // 2
     response.end()
     chunks = [chunk async for chunk in response.chunks()]
-    assert b"".join(chunks) == bytes(range(256)) * (MAX_UNTAKEN // 16 // 256)
+    assert b"".join(chunks) == bytes(range(256)) * (MAX_UNREAD // 16 // 256)
     assert max(map(len, chunks)) <= CHUNK
-    assert taken == MAX_UNTAKEN
+    assert taken == MAX_UNREAD
