@@ -77,7 +77,7 @@ class Egress:
             self._lent.ended(client.id)
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        data.server.error = "nothing leaves the node by a connection of mitmproxy's"
+        data.server.error = "mitmproxy may not connect to servers: the hub does"
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)

@@ -54,7 +54,7 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
             (egress,),
             "counts the pieces of an answer before egress, which has said how the answer is streamed, sees them",
         ),
-        (console.attachments, (), "shows whoever is attached what the others made of a request"),
+        (console.attachments, (), "shows an attached process what the others did with a request"),
         (
             console,
             (),
@@ -68,7 +68,7 @@ def order() -> tuple[tuple[HubPart, tuple[HubPart, ...], str], ...]:
         (
             Assembly(options, listeners, RequestParts(resolve, identity, router, egress), records, console),
             (options,),
-            "hands on the settings that options has just read, and starts the parts when all addons are loaded",
+            "passes on the settings that options has just read, and starts the parts when all addons are loaded",
         ),
     )
 

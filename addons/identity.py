@@ -111,7 +111,7 @@ class Identity:
         if client not in self._users:
             self._users[client] = await peer_user(client.peername[:2], client.sockname[:2])
         if self._users[client] not in users:
-            raise forbidden("your user of this node may not use this port")
+            raise forbidden("this user of the node may not use this port")
 
     def _server_side(self, client: connection.Client) -> SSL.Connection:
         if self._admission is not None and self._is_peer(client):

@@ -115,6 +115,6 @@ class Options:
         ]
         if late:
             raise ValueError(
-                f"hub_{late[0]} cannot change while the hub runs: start the hub anew with it; "
+                f"hub_{late[0]} cannot change while the hub runs: restart the hub with it; "
                 f"it stays {began[late[0]]!r}"
             )

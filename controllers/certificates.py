@@ -242,7 +242,7 @@ def decide(request: ServingRequest, node: Node | None, holder: OtherHolder) -> D
 def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
     """Return why the request is denied; "" if it is not."""
     if not node_of(request) or NODES_GROUP not in request.groups:
-        return f"the requester {request.user} is no node"
+        return f"the requester {request.user} is not a node"
     if wanted.common_names != (request.user,):
         return f"the common name is {_quoted(wanted.common_names)} and the requester {request.user}"
     if wanted.organisations != (NODES_GROUP,) or wanted.has_more_subject:
@@ -255,7 +255,7 @@ def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
     if wanted.has_other_names or not (wanted.dns or wanted.addresses):
         return "the names must be DNS names and IP addresses, and at least one of them"
     strange = sorted(name for name in (*wanted.dns, *wanted.addresses) if not _is_own(name, wanted, node))
-    return f"node {node.name} has not the names {_quoted(strange)}" if strange else ""
+    return f"node {node.name} does not have the names {_quoted(strange)}" if strange else ""
 
 
 def _is_own(name: str, wanted: Wanted, node: Node) -> bool:

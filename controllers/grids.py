@@ -302,7 +302,8 @@ class ServiceGridController(Controller):
             return
         if not restricts(grid.key):
             faults = "; ".join(key_faults(grid.key)) or "it means any endpoint"
-            message = f"gridUniqKey {grid.key[:LONGEST_SHOWN]!r} is no label key, and would restrict nothing: {faults}"
+            shown = f"{grid.key[:LONGEST_SHOWN]!r}"
+            message = f"gridUniqKey {shown} is not a label key, and would restrict nothing: {faults}"
             await self._context.events.warning(grid.reference, "Invalid", message)
             await self._report(grid, "InvalidGridUniqKey", message)
             return
@@ -317,7 +318,7 @@ class ServiceGridController(Controller):
             await self._context.events.warning(grid.reference, "NameConflict", conflict)
             await self._report(grid, "NameConflict", conflict)
             return
-        message = f"service {grid.service_name} is as the grid says"
+        message = f"service {grid.service_name} matches the grid"
         if refused := ", ".join(refused_fields(grid)):
             message += f", without fields that a template cannot set: {refused}"
             await self._context.events.warning(grid.reference, "FieldsRefused", message)

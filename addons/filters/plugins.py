@@ -63,7 +63,9 @@ class FilterPlugin:
             raise ValueError(f"{self.name} supports only JSON")
         verdict: object = self.code.apply(obj, inputs, note)
         if not isinstance(verdict, Verdict) or verdict.reason not in self.reasons:
-            raise ValueError(f"{self.name} answered {verdict!r}, which is no verdict with one of its reasons")
+            raise ValueError(
+                f"{self.name} answered {verdict!r}, which is not a verdict with one of its reasons"
+            )
         return verdict
 
 

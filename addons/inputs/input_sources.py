@@ -67,7 +67,7 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
         case InputKind.SLICE:
             return [ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))]
         case InputKind.HEALTH | InputKind.POD_REPORT:
-            raise ValueError(f"{kind} is not asked of the cloud")
+            raise ValueError(f"{kind} is not read from the cloud")
 
 
 def unknown(kind: InputKind) -> InputKey:

@@ -37,7 +37,7 @@ from kube.option import FlagParser
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals from a user, from a service manager, and from a terminal whose connection was lost."""
-INTERRUPTED_ADVICE = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
+INTERRUPTED_ADVICE = {"uninstall": "interrupted: `edgehub uninstall` again to finish"}
 """Advice after an interrupted command that is not undone."""
 
 
@@ -175,7 +175,7 @@ def _install(options: argparse.Namespace) -> int:
     _say(
         f"{spec.node} is behind its hub at {spec.hub.plain_url}"
         if installation.acts
-        else "the files are laid down"
+        else "the files are written"
     )
     return 0
 
@@ -290,14 +290,14 @@ def _node(options: argparse.Namespace, kubeconfig: Path) -> str:
 
 
 COMMANDS: Mapping[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "doctor": (_doctor, "check this node for problems with its hub, and print each cure"),
+    "doctor": (_doctor, "check this node for problems with its hub, and print remedies"),
     "install": (
         _install,
         "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
     ),
-    "uninstall": (_uninstall, "take all that back, byte for byte"),
-    "upgrade": (_upgrade, "run the hub with another program, and go back by itself where that fails"),
+    "uninstall": (_uninstall, "undo that, byte for byte"),
+    "upgrade": (_upgrade, "run the hub with another program; roll back if that fails"),
     "manifests": (_manifests, "print the manifests for the cloud: all names, or one of them"),
-    "fleet": (_fleet, "all hubs of the cluster, those first that need a person"),
+    "fleet": (_fleet, "list the cluster's hubs, those first that need attention"),
 }
 """The subcommands with their texts for `--help`."""

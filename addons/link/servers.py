@@ -87,7 +87,7 @@ def parse_server(text: str) -> Server:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"server {text!r} is not of the form https://host:port")
     if parts.query or parts.fragment or parts.username or not _PREFIX.fullmatch(parts.path):
-        raise ValueError(f"server {text!r} has more than scheme, host, port and the beginning of paths")
+        raise ValueError(f"server {text!r} has more than scheme, host, port and a path prefix")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
     prefix = parts.path.rstrip("/")
     return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80), prefix=prefix)

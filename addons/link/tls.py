@@ -230,7 +230,7 @@ def is_named(certificate: x509.Certificate, name: str) -> bool:
 def _ascii(name: str) -> str:
     """Return a host name in the form of certificates. ValueError if it is invalid."""
     if not name or "*" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no server's name")
+        raise ValueError(f"{name!r} is not a server name")
     return name.encode("idna").decode().lower().removesuffix(".")
 
 

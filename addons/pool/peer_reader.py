@@ -241,7 +241,7 @@ def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
     if not former:
         return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
     if former == CLOUD_NAME:
-        return "it serves, and the cloud need not"
+        return "it serves, so the cloud need not"
     peer = next((peer for peer in order if peer.node == former), None)
     if peer is None:
         return f"{former} is no longer named"
@@ -252,7 +252,7 @@ def why_moved(reader: PeerReader, server: str, order: Sequence[PeerHub]) -> str:
     if not reader.may_resume(peer):
         return f"the history of {former} is too short"
     if server == CLOUD_NAME:
-        return f"{former} serves it no longer"
+        return f"{former} no longer serves it"
     return f"it comes before {former}"
 
 

@@ -74,7 +74,7 @@ def join_pool(
     admission = Admission(lambda: certificate.current, authorities, facts.has)
     lent = TunnelServer(
         *(cloud, admission, settings.lend_rate),
-        lambda connection: close(connection, "the node may borrow no longer"),
+        lambda connection: close(connection, "the node may no longer borrow"),
         is_on=is_pool and settings.lend == "on",
     )
     own = OwnPeer(

@@ -23,7 +23,7 @@ script (`mitmdump -s`).
 """
 CHECK_INTERVAL = 1.0
 """Seconds between two checks for a lost listener."""
-REFUSED = "the ports of this process are the hub's own: choose them when it starts; mode and server stay as they are"
+REFUSED = "the hub owns the ports of this process: choose them at its start; mode and server cannot change"
 
 logger = logging.getLogger(__name__)
 

@@ -190,7 +190,7 @@ def _online(
     if listener is Listener.PEER:
         return _of_peer(info, accept)
     if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:
-        return Route(RouteKind.RELAY, "no read of objects")
+        return Route(RouteKind.RELAY, "not a read of objects")
     filters = rules.bindings.chain(component, info.type.group, info.type.resource, info.verb)
     if filters:
         _refuse_unfilterable(info, caller)
@@ -205,7 +205,7 @@ def _online(
     if representation is None or not _is_made_here(representation, info):
         return Route(RouteKind.RELAY, "a representation that only the cloud makes")
     if representation.kind == TABLE_KIND:
-        return Route(RouteKind.RELAY, "a Table, which the cloud makes of every kind")
+        return Route(RouteKind.RELAY, "a Table, which the cloud makes for every kind")
     options = info.options
     if info.verb == "list" and (options.resource_version == "" or options.is_exact):
         return Route(RouteKind.RELAY, "a consistent list")
@@ -222,7 +222,7 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     it.
     """
     if peer_refusal(info) is not None:
-        return Route(RouteKind.PEER, "nothing that the peer port serves")
+        return Route(RouteKind.PEER, "not served by the peer port")
     if info.type is None:
         form = DISCOVERY_PATHS[info.path]
         is_plain_json = form == JSON and Representation(Encoding.JSON) in acceptable(accept)

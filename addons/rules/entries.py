@@ -80,7 +80,7 @@ def takes_away(text: str) -> bool:
     list with one item means the component."""
     if text.startswith("-") and text[1:2].isspace():
         raise ValueError(
-            "this is an item of a YAML list, as text: write the component alone to bind it, -component to take it away"
+            "this is an item of a YAML list, as text: write the component alone to bind it, -component to exclude it"
         )
     return text.startswith("-")
 

@@ -227,7 +227,7 @@ def _explain_object(
 def _origin(source: Source) -> str:
     """Return the current origin of a source's objects."""
     if source.reflector.state is not State.WATCHING:
-        return "the hub's own copy, for no server is watched now"
+        return "the hub's own copy: no server is watched now"
     reader = source.reflector.upstream
     server = reader.peer if isinstance(reader, PeerReader) else None
     if server is None:

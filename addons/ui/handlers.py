@@ -170,7 +170,7 @@ async def refuse_others(client: connection.Client, plain_users: frozenset[int]) 
     if not plain_users:
         return
     if await peer_user(peer, own) not in plain_users | {ROOT, os.getuid()}:
-        raise forbidden("your user of this node may not read this page")
+        raise forbidden("this user of the node may not read this page")
 
 
 def text_answer(

@@ -259,7 +259,7 @@ def _conflict(binding: Binding, outcomes: Sequence[WorkloadOutcome]) -> Json:
         f"{outcome.workload.kind} {outcome.workload.name}" for outcome in outcomes if outcome.contested
     ]
     if contested:
-        message = f"another client takes the items back in {_shortened(contested)}"
+        message = f"another client reverts the items in {_shortened(contested)}"
         return {"status": "True", "reason": "NotHeld", "message": message}
     return {"status": "False", "reason": "NoConflict", "message": ""}
 

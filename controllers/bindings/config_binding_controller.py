@@ -176,7 +176,7 @@ class ConfigBindingController(Controller):
         if missed:
             metrics.WEBHOOK_MISSED.inc()
         names = ", ".join(binding.name for binding in bindings)
-        message = f"config of {names} was injected" if bindings else "injected config was given back"
+        message = f"config of {names} was injected" if bindings else "injected config was removed"
         await self._context.events.normal(
             workload.reference, "Injected" if bindings else "GivenBack", message
         )

@@ -315,7 +315,7 @@ def _missing(node: EdgeNode, phase: Phase) -> str:
     if not node.is_ready:
         return "the node is not Ready"
     if not node.has_hub:
-        return "its hub does not say that it is well"
+        return "its hub does not report that it is healthy"
     why = f" (rolled back from {node.rollback})" if node.rollback else ""
     return f"its hub has version {node.version} and not {phase.version}{why}"
 

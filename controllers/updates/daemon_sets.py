@@ -87,7 +87,7 @@ def read_daemon_set(obj: Json) -> DaemonSet:
     elif text(mapping(spec.get("updateStrategy")).get("type")) != ON_DELETE:
         error = f"the annotation {STRATEGY} needs spec.updateStrategy.type {ON_DELETE}"
     elif given and not is_number:
-        error = f"the annotation {UNAVAILABLE} is no number and no percentage"
+        error = f"the annotation {UNAVAILABLE} is neither a number nor a percentage"
     template = mapping(spec.get("template"))
     pod = mapping(template.get("spec"))
     containers = [*objects(pod.get("containers")), *objects(pod.get("initContainers"))]

@@ -233,7 +233,7 @@ def test_a_new_node_joins_through_its_hub_with_a_bootstrap_token(
         assert f"CN=system:node:{node},O=system:nodes" in edgehub(machine, "doctor", hub=True).stdout
         # Without the hub's stored identity, the token is used.
         well = edgehub(machine, "doctor", "--", "--state-dir", "/var/lib/none")
-        assert "ok       token        may ask for the identity of a node" in well.stdout, well.stdout
+        assert "ok       token        may request the identity of a node" in well.stdout, well.stdout
         assert edgehub(machine, "uninstall", *services[:2]).returncode == 0
         assert machine.files() == {}
 

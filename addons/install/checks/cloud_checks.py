@@ -129,9 +129,9 @@ def _check_version(version: str, minor: str) -> Finding:
 async def _check_token(client: Client) -> Finding:
     asks: Json = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
     if await may(client, {**asks, "verb": "create"}):
-        return ok("token", "may ask for the identity of a node")
+        return ok("token", "may request the identity of a node")
     return failed(
-        "token", "may not ask for an identity: bind its group to the ClusterRole system:node-bootstrapper"
+        "token", "may not request an identity: bind its group to the ClusterRole system:node-bootstrapper"
     )
 
 
@@ -139,7 +139,7 @@ def _remedy(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str
     """Return the remedy for missing permissions: the manifest, if it grants them to this identity."""
     apply = f"`kubectl apply -f {RBAC}`"
     if not is_node:
-        return f"{apply} gives it to the group system:nodes, of which this identity is not: name a node's kubeconfig"
+        return f"{apply} grants it to the group system:nodes, which this identity is not in: name a node's kubeconfig"
     if rules != RULES and all(right.endswith(" configmaps") for right in missing):
         return (
             f"{RBAC} gives it for {'/'.join(RULES)}: write {'/'.join(rules)} into its Role edgehub:hub-rules"
@@ -156,7 +156,7 @@ async def _check_rights(
     if missing := await _refused(client, reads):
         yield failed("rights", f"may not {', '.join(missing)}; {_remedy(missing, rules, is_node=is_node)}")
     else:
-        yield ok("rights", f"all that {RBAC} gives")
+        yield ok("rights", f"everything that {RBAC} grants")
     if await _refused(client, [{"resource": "nodes"}]):
         cure = (
             f"filters by nodes' labels need `kubectl apply -f {RBAC_OF_NODES}`, or "
@@ -216,7 +216,7 @@ async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
         document = await get(client, f"/api/v1/namespaces/{namespace}/configmaps/{name}")
     except StatusError as error:
         if error.code in (403, 404):
-            return ok("rules", f"no ConfigMap {namespace}/{name} to be read: the built-in rules hold")
+            return ok("rules", f"no ConfigMap {namespace}/{name} can be read: the built-in rules apply")
         raise
     if (problems := parse_rules(document.get("data")).problems).named:
         first = problems.named[0]
@@ -224,7 +224,7 @@ async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
             "rules",
             f"{problems.total} bad entries in {namespace}/{name}, the first in {first.key}: {first.why}",
         )
-    return ok("rules", f"{namespace}/{name} can be read, every entry of it")
+    return ok("rules", f"{namespace}/{name} has no bad entry")
 
 
 async def check_pods(client: Client, node: str, port: int) -> Finding:

@@ -16,7 +16,7 @@ MAX_REFUSERS = 10
 """Maximum clients named in the findings about failed handshakes: others mostly have the same cause."""
 HANDSHAKES = f"/debug/observe?resource=tls&verdict=failed&since={60 * 60}"
 REMEDY = (
-    "give it an address in the certificate and the CA that signed this; a pod that calls the API server's own "
+    "give it an address that the certificate names, and the CA that signed it; a pod that calls the API server's own "
     "Service, by name or ClusterIP, is to reach the cloud: take away what leads it here (docs/rules.md)"
 )
 

@@ -34,7 +34,7 @@ STATE_CERTIFICATES = {
 }
 """The certificates in the state folder, without the node's own, which has its own check."""
 REMEDIES = {
-    "kubelet": "let kubelet join anew (kubeadm join), or renew it",
+    "kubelet": "join the node again (kubeadm join), or renew the certificate",
     "the hub": "the hub asks for another one with its bootstrap token, which may need a new one; see the hub's log",
 }
 """Remedy for an expired certificate, by the program that renews it."""

@@ -64,7 +64,7 @@ async def wait_for_hub(
                 await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=TIMEOUT)
                 if former is None or await _start(admin) != former:
                     return
-                missing = "the former hub still answers"
+                missing = "the previous hub still answers"
             except StatusError as error:
                 missing = f"the hub is not ready: {error.message}"
             except Unreachable as error:
@@ -90,7 +90,7 @@ async def watch_hub(hub: Settings, seconds: float, ended: Callable[[], str] = ru
                 missing, faults = f"the hub does not answer any more: {error}", faults + 1
             else:
                 if now != started:
-                    raise NotReadyError("the hub has ended, and was started anew")
+                    raise NotReadyError("the hub has ended, and was restarted")
             if faults > FAILED_POLLS:
                 raise NotReadyError(missing)
 
@@ -129,7 +129,7 @@ async def wait_for_kubelet(hub: Settings, deadline: float) -> None:
             try:
                 if await _count(admin):
                     return
-                missing = "kubelet has not spoken to the hub"
+                missing = "kubelet has not called the hub"
             except (StatusError, Unreachable) as error:
                 missing = f"the hub does not answer any more: {error}"
             await pause(missing, deadline)
@@ -165,7 +165,7 @@ async def wait_for_node(
         while True:
             try:
                 if await _count(admin) <= writes:
-                    missing = "kubelet has not spoken to the hub"
+                    missing = "kubelet has not called the hub"
                 elif reason := why_not_ready(await get(plain, f"/api/v1/nodes/{node}")):
                     missing = f"the node is not Ready: {reason}"
                 else:

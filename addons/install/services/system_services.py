@@ -29,17 +29,17 @@ Documentation=man:edgehub(1)
 Wants=network-online.target
 After=network-online.target
 Before=kubelet.service
-# systemd starts the hub however often it ends: without it the node is cut from the cloud, and its sockets stay closed.
+# Restart the hub however often it ends: without it the node is cut off from the cloud, and its sockets stay closed.
 StartLimitIntervalSec=0
 {sockets}
 [Service]
 Type=notify
-# kubelet starts behind the hub, and no later than this. A hub that waits for its node's identity is up meanwhile.
+# kubelet starts after the hub, or after this time. A hub that waits for its node's identity counts as started.
 TimeoutStartSec=90
 ExecStart={command}
 Restart=always
 RestartSec=1
-# A hub whose event loop stands still answers nobody. It is killed without a core file, which would hold the node's key.
+# A hub whose event loop hangs is killed, without a core file, which would contain the node's key.
 WatchdogSec=120
 WatchdogSignal=SIGKILL
 TimeoutStopSec=10
@@ -51,7 +51,7 @@ Environment=MALLOC_ARENA_MAX=1 HOME=/var/lib/edgehub
 UMask=0077
 StateDirectory=edgehub
 StateDirectoryMode=0700
-# root without a capability reads what is root's own: the node's key, and nothing that another user has for itself.
+# root without capabilities reads only root's own files, such as the node's key.
 CapabilityBoundingSet={capabilities}
 NoNewPrivileges=yes
 ProtectSystem=strict
@@ -79,14 +79,14 @@ WantedBy=multi-user.target
 
 GUARD_TEXT = """\
 [Unit]
-Description=The way back of an upgrade of Edgehub that is killed
+Description=Rolls back an upgrade of Edgehub that was killed
 StartLimitIntervalSec=0
 
 [Service]
 ExecStart={command}
 Restart=on-failure
 RestartSec=5
-# A former program that knows no guard.
+# An older program, which has no guard, exits with this status.
 RestartPreventExitStatus=2
 
 [Install]
@@ -97,12 +97,12 @@ SOCKET_TEXT = """\
 [Unit]
 Description=Ports of Edgehub, which stay open while the hub is replaced
 Before=kubelet.service
-# As the hub's own: a socket that systemd gave up would keep the hub from its start.
+# As in the hub's unit: the hub does not start without its sockets.
 StartLimitIntervalSec=0
 
 [Socket]
 {listens}
-# The hub gives the node its address for pods only when it starts.
+# The hub configures the address for pods only when it starts.
 FreeBind=yes
 NoDelay=yes
 Backlog=1024
@@ -143,9 +143,7 @@ def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
 def _quoted(argument: str) -> str:
     """Quote an argument of a command line in systemd's syntax, and escape `%` and `$`."""
     if not argument.isprintable():
-        raise ValueError(
-            f"{argument!r} cannot be a word of the unit's command: it has a character that is not printed"
-        )
+        raise ValueError(f"{argument!r} cannot be in the unit's command: it has an unprintable character")
     escaped = argument.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return (
         f'"{escaped}"'
@@ -368,7 +366,7 @@ class Services:
             return ""
         # An empty line separates the service's state from its log.
         lines = logged.rstrip().partition("\n\n")[2]
-        how = "has ended" if has_ended else "waits for its start" if is_queued else "runs"
+        how = "has ended" if has_ended else "is waiting to start" if is_queued else "runs"
         return f"{unit} {how}, and its last lines are:\n{lines}" if lines else f"{unit} {how}"
 
     def _call(self, *arguments: str) -> None:

@@ -57,7 +57,7 @@ class NewestForm(NamedTuple):
                 return cls(name, version, uid)
             case [str(name), int(version), str(uid), str(encoding), str(api_version), str(kind)]:
                 return cls(name, version, uid, Encoded(codec_for(Encoding(encoding)), api_version, kind, raw))
-        raise ValueError("it is no form of an object")
+        raise ValueError("it is not an object")
 
 
 def forms_in(info: RequestInfo, ref: ObjectRef, answer: CachedResponse) -> dict[ObjectRef, NewestForm | None]:
@@ -71,7 +71,7 @@ def forms_in(info: RequestInfo, ref: ObjectRef, answer: CachedResponse) -> dict[
     codec = codec_for(answer.encoding)
     page = codec.decode_list(unpacked(answer.headers, answer.body))
     if page.kind in NO_OBJECTS:
-        raise ValueError("it is no list of objects")
+        raise ValueError("it is not a list of objects")
     forms: dict[ObjectRef, NewestForm | None] = {}
     for raw in page.items:
         metadata = _metadata(Encoded(codec, page.api_version, page.kind, raw))
@@ -182,7 +182,7 @@ def update_cached_list(store: Store, read: ObjectRead, ref: ObjectRef, form: New
     elif form.version > store.version:
         raw = raw_in(store, form.obj)
         if raw is None:
-            raise ValueError("it is of another version of the API")
+            raise ValueError("it has another API version")
         of = ListWatch(read.type, read.namespace, read.labels.canonical, read.fields.canonical)
         if _is_selected(store, of, raw):
             store.apply("MODIFIED", raw)

@@ -109,7 +109,7 @@ class PodRequests:
         if pod is None or pod.get("spec", {}).get("nodeName") != self._node:
             raise unavailable(
                 f"the cloud cannot be reached, and pod {info.name} does not run on node {self._node}: the hub can ask "
-                "this node's kubelet alone"
+                "only this node's kubelet"
             )
         try:
             self._access.check()

@@ -173,7 +173,7 @@ class Replay:
         # In a thread, because an object of 3 MiB takes seconds.
         body = await asyncio.to_thread(entry.body)
         if self._journal.statuses.get(entry.path) is not entry:
-            raise RetryLater(f"{entry.path}: a newer status has come")
+            raise RetryLater(f"{entry.path}: a newer status has arrived")
         entry = self._journal.sending(entry)
         for _ in range(MAX_CONFLICTS):
             answer = await self._send("PATCH", f"{entry.path}/status", body, STRATEGIC_MERGE_PATCH)

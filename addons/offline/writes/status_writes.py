@@ -126,7 +126,7 @@ class StatusWrites:
                 if is_newest and answer.content_type == codec.encoding:
                     item.store.amend(codec.decode_single(answer.body)[2])
             except (StatusError, ValueError) as error:
-                logger.warning("%s keeps the status that the node gave it: %s", entry.path, error)
+                logger.warning("%s keeps the node's status: %s", entry.path, error)
 
     def _is_own(self, obj: ApiObject) -> bool:
         """Whether an object is this node, or a pod that runs on it."""

@@ -20,18 +20,18 @@ VIEWER = Path(__file__).parent / "viewer.py"
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--ui", choices=("web", "console"), default="", help="Show them in an interface.")
+    where.add_argument("--ui", choices=("web", "console"), default="", help="Show flows in an interface.")
     where.add_argument(
         *("-w", "--write"),
         metavar="FILE",
         default="",
-        help="Write each that is over to a new file, as mitmproxy does, until Ctrl-C.",
+        help="Write each finished flow to a new file, as mitmproxy does, until Ctrl-C.",
     )
     parser.add_argument(
         "--hold",
         metavar="FILTER",
         default="",
-        help="Hold what this filter expression of mitmproxy matches, as the interface's own option intercept does.",
+        help="Hold flows that match this mitmproxy filter expression, like the interface's own option intercept.",
     )
     parser.add_argument(
         "rest", nargs="*", metavar="-- FLAG", help="With an interface, what follows -- goes to mitmproxy."

@@ -34,16 +34,18 @@ def add_observe_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--component", default="", help="For example kube-proxy.")
     parser.add_argument("--resource", default="", help="Plural, for example endpointslices.")
     parser.add_argument("--namespace", default="")
-    parser.add_argument("--verdict", choices=VERDICTS, default="", help="What became of a request.")
+    parser.add_argument("--verdict", choices=VERDICTS, default="", help="Only requests with this verdict.")
     parser.add_argument(
         "--events",
         action="store_true",
-        help="The events of watches, too, those that filters hide among them.",
+        help="Also the events of watches, even those that filters hide.",
     )
     parser.add_argument(
-        "--since", type=seconds, help="From so long ago: 90s, 5m, 2h. Without it all that the hub remembers."
+        "--since", type=seconds, help="How far back: 90s, 5m, 2h. Default: all that the hub has."
     )
-    parser.add_argument("--follow", action="store_true", help="Follow new lines. Without --since that alone.")
+    parser.add_argument(
+        "--follow", action="store_true", help="Follow new lines; without --since, print only those."
+    )
     parser.add_argument(
         *("-o", "--output"),
         choices=("text", "wide", "json"),
@@ -71,7 +73,7 @@ def show_lines(lines: Iterable[bytes], output: str) -> None:
             print(f"edgehub: {values['hint']}", file=sys.stderr)
         elif "dropped" in values:
             print(
-                f"edgehub: {values['dropped']} lines are left out, for they came faster than they were read",
+                f"edgehub: {values['dropped']} lines are left out: they came faster than they were read",
                 file=sys.stderr,
             )
         elif output == "json":
@@ -238,35 +240,35 @@ def make_parser() -> argparse.ArgumentParser:
     for name, text in REPORTS.items():
         _add_json(add(name, _report, text))
     _add_explain(
-        add("explain", _explain, "Why does a component see an object, or a whole resource, as it does?")
+        add("explain", _explain, "Explain why a component sees an object, or a resource, as it does.")
     )
     add_observe_flags(
-        add("observe", _observe, "What each component asked and got: a line for each request, and event.")
+        add("observe", _observe, "Print each component's requests and their results, a line each.")
     )
     attach.add_flags(
-        add("attach", attach.run, "The flows of a running hub in an interface of mitmproxy, or in a file.")
+        add("attach", attach.run, "Show a running hub's flows in an interface of mitmproxy, or store them.")
     )
-    rules = add("rules", _rules, "The rules in force; `rules try FILE`: what an edit would change.")
+    rules = add("rules", _rules, "Print the rules in force; `rules try FILE`: what an edit would change.")
     _add_json(rules)
     rules.add_argument("action", nargs="?", choices=("try",), help="Compare an edit with what the hub has.")
     rules.add_argument("file", nargs="?", default="-", help="The edited ConfigMap, or - for standard input.")
     rules.add_argument(
         "--allow-loss",
         action="store_true",
-        help="End with status 0 although a component loses objects or endpoints.",
+        help="Exit with status 0 even if a component loses objects or endpoints.",
     )
-    _add_link(add("link", _link, "Rehearse an outage, or a slow link; without an argument: the state."))
-    _add_dump(add("dump", _dump, "The hub's copy of a resource as YAML, or what a component sees of it."))
+    _add_link(add("link", _link, "Rehearse an outage, or a slow link; without an argument, print the state."))
+    _add_dump(add("dump", _dump, "Print the hub's copy of a resource as YAML, or a component's view of it."))
     add(
         "kubeconfig",
         _kubeconfig,
-        "Print a kubeconfig for kubectl at this node: by the hub, with the node's rights, without the cloud too.",
+        "Print a kubeconfig for kubectl on this node: through the hub, with the node's rights, in outages too.",
     )
     pods.add_flags(
         add(
             "pods",
             pods.run,
-            "The pods of this node that wait for an update; `pods upgrade NAME` updates one.",
+            "List this node's pods that wait for an update; `pods upgrade NAME` updates one.",
         )
     )
     support = add("support", _support, "Write an archive for support: reports, metrics and log, no secrets.")
@@ -275,12 +277,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 REPORTS = {
-    "status": "Where the hub stands.",
-    "components": "Who asked in the last hour.",
-    "sources": "The lists and watches of the cloud that the hub keeps.",
+    "status": "Print the hub's state.",
+    "components": "List the components of the last hour.",
+    "sources": "List the hub's lists and watches of the cloud.",
     "views": "What components are shown.",
     "watchers": "Open watches.",
-    "journal": "Writes that wait for the cloud, and those that never reached it.",
+    "journal": "List writes that wait for the cloud, and those that never reached it.",
 }
 """The reports without arguments."""
 NAMES = (*REPORTS, "explain", "observe", "attach", "rules", "link", "dump", "kubeconfig", "pods", "support")
@@ -305,11 +307,11 @@ def _add_link(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("link", nargs="?", choices=("offline", "online", "slow"))
     parser.add_argument("kbps", nargs="?", type=int, help="slow: kilobits a second from the cloud.")
     parser.add_argument("ms", nargs="?", type=int, help="slow: milliseconds until an answer begins.")
-    parser.add_argument("--minutes", type=int, help="After so many the link is given back. Default: 10.")
+    parser.add_argument("--minutes", type=int, help="Minutes until the drill ends. Default: 10.")
 
 
 def _add_dump(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("resource", nargs="?", default="", help="Plural; without it, what there is.")
+    parser.add_argument("resource", nargs="?", default="", help="Plural; without it, list the resources.")
     parser.add_argument("--namespace", default="")
     parser.add_argument("--name", default="")
     parser.add_argument("--as", metavar="COMPONENT", default="", help="What this component sees.")

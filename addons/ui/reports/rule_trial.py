@@ -235,7 +235,7 @@ class Texts(yaml.CSafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = Counter(str(key.value) for key, _ in node.value)
         if keys and keys.most_common(1)[0][1] > 1:
-            raise ValueError(f"the key {keys.most_common(1)[0][0]} stands twice")
+            raise ValueError(f"the key {keys.most_common(1)[0][0]} appears twice")
         return super().construct_mapping(node, deep)
 
 

@@ -233,7 +233,7 @@ def trial_text(report: Row) -> str:
     lines.append(f"lost: {lost['objects']} objects, {lost['endpoints']} endpoints\n")
     if report["untried"]:
         named = ", ".join(report["untried"])
-        lines.append(f"not tried, for the hub has no copy of what they read: {named}\n")
+        lines.append(f"not tried: the hub has no copy of what they read: {named}\n")
     if not report["complete"]:
         lines.append("the hub ran out of time: there is more\n")
     return "".join(lines) + problems_text(report)

@@ -141,7 +141,7 @@ def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
     Installation(root, Services(""), print).install(spec, 1, 0)
     capsys.readouterr()
     assert run(["install", "--root", str(root), "--dry-run", "--program", "/usr/bin/edgehub"]) == 0
-    assert capsys.readouterr().out == "every file is as it shall be\n"
+    assert capsys.readouterr().out == "every file is up to date\n"
     assert "0123456789abcdef" not in (root / "var/lib/edgehub-install/ledger.json").read_text()
     assert run(["uninstall", "--root", str(root)]) == 0
     assert {path.name for path in root.rglob("*") if path.is_file()} == {"token.conf", "edgehub"}

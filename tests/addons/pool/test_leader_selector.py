@@ -290,7 +290,7 @@ async def test_each_switch_of_a_source_is_recorded_with_its_reason(
     scene.selector.balance()
     assert await moved("cloud") == f"the history of {second} is too short"
     scene.reader._too_short.clear()
-    assert await moved(second) == "it serves, and the cloud need not"
+    assert await moved(second) == "it serves, so the cloud need not"
     scene.update(Role.NONE, NO_POOL)
     scene.now += SPREAD
     assert await moved("cloud") == f"{second} is no longer named"

@@ -54,7 +54,7 @@ CACHED = "cached component"
 CONSISTENT = "a consistent list"
 UNCACHED = "component neither filtered nor cached"
 SINGLE = "a single object, not filtered"
-NO_READ = "no read of objects"
+NO_READ = "not a read of objects"
 
 
 @pytest.mark.parametrize(

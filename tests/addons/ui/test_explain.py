@@ -88,7 +88,7 @@ def peer(name: str, *, is_relay: bool = False, age: float = 0.0) -> PeerHub:
         (peer("n2"), State.WATCHING, "leader n2"),
         (peer("n2", age=7.0), State.WATCHING, "leader n2, which has had no cloud for 7 s"),
         (peer("relay r:1", is_relay=True), State.WATCHING, "relay r:1"),
-        (peer("n2"), State.WAITING, "the hub's own copy, for no server is watched now"),
+        (peer("n2"), State.WAITING, "the hub's own copy: no server is watched now"),
     ],
 )
 async def test_explain_names_the_server_an_object_came_from(

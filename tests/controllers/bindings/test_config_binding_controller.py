@@ -278,7 +278,7 @@ def test_injection_stops_after_three_writes_against_another_client(bindings: Bin
         bindings.sees(name, lambda obj: image_of(obj) == "app:2")
         bindings.edit(name, {"template": {"spec": {"containers": [{"name": "app", "image": "app:1"}]}}})
     message = bindings.sees_condition(binding, "Conflict", "True", "NotHeld")
-    assert message == f"another client takes the items back in Deployment {name}"
+    assert message == f"another client reverts the items in Deployment {name}"
     assert image_of(bindings.scene.admin.get(path)) == "app:1"
 
 
@@ -297,7 +297,7 @@ def test_a_conflicting_webhook_is_reported_and_writes_end_after_some_attempts(
     mark = bindings.scene.cloud.audit_mark()
     binding = bindings.bind(other_webhook, items=[image("app:2")])
     message = bindings.sees_condition(binding, "Conflict", "True", "NotHeld")
-    assert message == f"another client takes the items back in Deployment {other_webhook}"
+    assert message == f"another client reverts the items in Deployment {other_webhook}"
     bindings.sees_condition(binding, "Injected", "False", "Pending")
     path = f"{bindings.deployments}/{other_webhook}"
     assert sum(each.uri.startswith(path) for each in bindings.scene.writes(mark)) == ATTEMPTS

@@ -272,7 +272,7 @@ def test_the_failure_of_a_node_has_its_reason() -> None:
     ]
     messages = [action.message for action in plan(late, Waves(), NOW).actions if isinstance(action, Move)]
     assert messages == [
-        "its hub does not say that it is well, 0:05:00 after its Job",
+        "its hub does not report that it is healthy, 0:05:00 after its Job",
         "the node is not Ready, 0:05:00 after its Job",
     ]
 

@@ -209,7 +209,7 @@ def test_a_node_that_does_not_become_ready_again_stops_its_pool(cloud: RealCloud
         scene.until(lambda: scene.pool_condition()[0] == "Stopped")
         assert scene.phases() == {first: "install/failed", second: ""}
         found = condition(cloud.admin.get(f"{NODES}/{first}"), "HubInstalled")
-        assert "its hub does not say that it is well" in found["message"]
+        assert "its hub does not report that it is healthy" in found["message"]
 
 
 def test_a_leader_elected_during_a_wave_is_converted_last(cloud: RealCloud, start: Start) -> None:

@@ -58,7 +58,7 @@ async def test_a_ready_node_ends_the_wait() -> None:
 @pytest.mark.parametrize(
     ("node", "writes", "why"),
     [
-        (READY, 3, "kubelet has not spoken to the hub"),
+        (READY, 3, "kubelet has not called the hub"),
         (IDLE, 0, "the node is not Ready: no network"),
         (None, 0, "cannot read whether the node is Ready: not found"),
     ],
@@ -96,7 +96,7 @@ async def test_the_wait_distinguishes_the_new_hub_from_the_previous_one() -> Non
     async with small_api(answers) as url:
         hub = hub_at(url)
         assert await start_of(hub) == "first"
-        with pytest.raises(NotReadyError, match="the former hub still answers"):
+        with pytest.raises(NotReadyError, match="the previous hub still answers"):
             await wait_for_hub(hub, 0.0, former="first")
         waiting = asyncio.create_task(wait_for_hub(hub, time.monotonic() + 60, former="first"))
         answers.update(hub_that_started("second"))
@@ -115,7 +115,7 @@ async def test_a_hub_that_stays_ready_passes_the_check() -> None:
 @pytest.mark.parametrize(
     ("later", "why"),
     [
-        (hub_that_started("second"), "the hub has ended, and was started anew"),
+        (hub_that_started("second"), "the hub has ended, and was restarted"),
         ({"/debug/status": {"started": "first"}}, "the hub is no longer ready: not found"),
     ],
 )
@@ -141,7 +141,7 @@ async def test_a_hub_that_does_not_stay_ready_fails_the_check(later: dict[str, A
 
 async def test_a_hub_without_requests_of_kubelet_fails_the_wait() -> None:
     async with small_api({"/metrics": ""}) as url:
-        with pytest.raises(NotReadyError, match="kubelet has not spoken to the hub"):
+        with pytest.raises(NotReadyError, match="kubelet has not called the hub"):
             await wait_for_kubelet(hub_at(url), 0.0)
     with pytest.raises(NotReadyError, match="does not answer any more"):
         await wait_for_kubelet(Settings(admin_port=1), 0.0)

@@ -312,7 +312,7 @@ def test_observed_lines_hints_and_losses_are_printed(
     show_lines([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
     printed = capsys.readouterr()
     assert expected in printed.out
-    left_out = "edgehub: 3 lines are left out, for they came faster than they were read\n"
+    left_out = "edgehub: 3 lines are left out: they came faster than they were read\n"
     assert printed.err == f"edgehub: nobody\n{left_out}"
 
 

@@ -123,7 +123,7 @@ async def test_a_rule_trial_names_resources_without_a_copy(hub: RunningHub) -> N
     found = row(trial, "reader")
     assert (found["copy"], found["objects"]) == (False, 0)
     assert trial["untried"] == ["reader endpoints"], "no loss was seen, because nothing was looked at"
-    assert "not tried, for the hub has no copy of what they read: reader endpoints" in trial_text(trial)
+    assert "not tried: the hub has no copy of what they read: reader endpoints" in trial_text(trial)
 
 
 async def test_a_component_that_has_not_read_the_filtered_resource_is_named(hub: RunningHub) -> None:
@@ -171,7 +171,7 @@ def test_a_rule_trial_accepts_a_configmap_or_its_data(text: str, data: dict[str,
         (b"- x\n", "no ConfigMap"),
         ((MAP + "---\n" + MAP).encode(), "more than one"),
         ((MAP + "data: [x]\n").encode(), "must be a mapping"),
-        (b"endpoints: x\nendpoints: y\n", "endpoints stands twice"),
+        (b"endpoints: x\nendpoints: y\n", "endpoints appears twice"),
         (
             b"kind: ConfigMap\nmetadata: {name: other}\n",
             "ConfigMap kube-system/other, and the rules are kube-sys",
