@@ -13,12 +13,12 @@ from kube.http.session import BodyTooLarge
 
 MAX_UNPACKED = 256 * 1024 * 1024
 """The most bytes of a decompressed body: a list of 50,000 objects of 5 KB, unpaged only if its pages expired."""
-IN_LOOP = 256 * 1024
+IN_LOOP_LIMIT = 256 * 1024
 """The most bytes of a body that the event loop decompresses itself, in about a millisecond. A thread does longer
 ones."""
 UNCOUNTED = 8 * 1024 * 1024
 """Bytes up to which a body is decompressed without counting its size first."""
-PIECE = 64 * 1024
+CHUNK = 64 * 1024
 """Bytes that are decompressed at once; in a stream, other tasks run between pieces. The events in a piece cost a few
 milliseconds."""
 STEP = 16 * 1024
@@ -36,9 +36,9 @@ async def one_at_a_time[T](unpack_long: Callable[[], T]) -> T:
 
 async def unpack(packed: bytes, limit: int) -> bytes:
     """Decompress a body of one or more gzip members. Raises as `unpack_up_to`."""
-    if len(packed) <= IN_LOOP:
+    if len(packed) <= IN_LOOP_LIMIT:
         try:
-            return unpack_up_to(packed, min(limit, IN_LOOP))
+            return unpack_up_to(packed, min(limit, IN_LOOP_LIMIT))
         except BodyTooLarge:
             pass  # longer than the loop can wait for
     return await one_at_a_time(partial(unpack_up_to, packed, limit))
@@ -70,7 +70,7 @@ def _joined(packed: bytes, limit: int) -> bytes:
 
 
 def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
-    """Yield the decompressed body in pieces of at most PIECE bytes. Raises as `unpack_up_to`, at the first faulty
+    """Yield the decompressed body in pieces of at most CHUNK bytes. Raises as `unpack_up_to`, at the first faulty
     byte."""
     size = 0
     member, begun = zlib.decompressobj(_GZIP), False
@@ -79,13 +79,13 @@ def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
         while rest or is_full:
             if not begun and not (rest := rest.lstrip(b"\0")):
                 break  # gzip allows zeros after a member
-            piece = member.decompress(rest, PIECE)
+            piece = member.decompress(rest, CHUNK)
             size += len(piece)
             if size > limit:
                 raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
             yield piece
             rest, begun = member.unused_data or member.unconsumed_tail, not member.eof
-            is_full = begun and len(piece) == PIECE  # zlib may have more output
+            is_full = begun and len(piece) == CHUNK  # zlib may have more output
             if member.eof:
                 member = zlib.decompressobj(_GZIP)
     if begun or not packed:
@@ -93,21 +93,21 @@ def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
 
 
 async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """Decompress a watch in pieces of at most PIECE bytes. Since Kubernetes 1.37, each flush is its own gzip
+    """Decompress a watch in pieces of at most CHUNK bytes. Since Kubernetes 1.37, each flush is its own gzip
     member."""
     member, at_once = zlib.decompressobj(_GZIP), 0
     async for chunk in chunks:
         for start in range(0, len(chunk), STEP):
             rest, is_full = chunk[start : start + STEP], False
             while rest or is_full:
-                piece = member.decompress(rest, PIECE)
+                piece = member.decompress(rest, CHUNK)
                 size = len(piece)
                 if piece:
                     yield piece
                 del piece  # free it before the next chunk, which may come in an hour
-                is_full = size == PIECE  # zlib may have more output
+                is_full = size == CHUNK  # zlib may have more output
                 at_once += size
-                if at_once >= PIECE:
+                if at_once >= CHUNK:
                     at_once = 0
                     await asyncio.sleep(0)
                 rest = member.unused_data or member.unconsumed_tail

@@ -20,7 +20,7 @@ from kube.http.transport.hpack_encoder import (
     TABLE_SIZE,
     HeadField,
 )
-from kube.http.transport.http2_framing import MAX_31_BITS, EndCode, PeerError
+from kube.http.transport.http2_framing import LARGEST_31_BITS, EndCode, PeerError
 from kube.http.transport.huffman import decode_huffman
 
 ONE_BYTE = 0xFF
@@ -110,7 +110,7 @@ def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
         byte = block[at]
         number += (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
-        if number > MAX_31_BITS:
+        if number > LARGEST_31_BITS:
             raise _malformed("a number that is too large")
         if byte < 0x80:
             return number, at

@@ -13,7 +13,7 @@ from kube.bounds import reached
 from kube.http.transport.frame_writer import FrameWriter
 from kube.http.transport.hpack_decoder import HpackDecoder
 from kube.http.transport.http2_framing import (
-    MAX_31_BITS,
+    LARGEST_31_BITS,
     MAX_FRAME,
     MAX_HEAD,
     PREFACE,
@@ -77,7 +77,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def has_capacity(self) -> bool:
-        return not self._is_retired and len(self._streams) < self._limit and self._next < MAX_31_BITS
+        return not self._is_retired and len(self._streams) < self._limit and self._next < LARGEST_31_BITS
 
     def close(self) -> None:
         if self._transport is not None:
@@ -215,7 +215,7 @@ class Http2Connection(asyncio.Protocol):
             case FrameKind.GOAWAY:
                 self._take_goaway(number, payload)
             case FrameKind.WINDOW_UPDATE:
-                self._take_window(number, number_of(payload) & MAX_31_BITS)
+                self._take_window(number, number_of(payload) & LARGEST_31_BITS)
 
     def _take_data(self, flags: int, number: int, payload: bytes) -> None:
         size = len(payload)
@@ -277,7 +277,7 @@ class Http2Connection(asyncio.Protocol):
                 case Setting.MAX_STREAMS:
                     self._limit = value
                 case Setting.INITIAL_WINDOW:
-                    if value > MAX_31_BITS:
+                    if value > LARGEST_31_BITS:
                         raise PeerError("an initial window that is too large", EndCode.FLOW_CONTROL_ERROR)
                     self._writer.first_window = value
                 case Setting.FRAME_SIZE:
@@ -295,7 +295,7 @@ class Http2Connection(asyncio.Protocol):
     def _take_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
             raise PeerError("a malformed GOAWAY", EndCode.FRAME_SIZE_ERROR)
-        last, code = number_of(payload[:4]) & MAX_31_BITS, number_of(payload[4:8])
+        last, code = number_of(payload[:4]) & LARGEST_31_BITS, number_of(payload[4:8])
         self.retire()
         # Go through the streams once, not for each frame: 64 KiB may have 3,800 such frames.
         while self._streams and next(reversed(self._streams)) > last:

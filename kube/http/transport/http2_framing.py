@@ -41,7 +41,7 @@ class EndCode:
     REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 7, 8, 9
 
 
-MAX_31_BITS = 2**31 - 1
+LARGEST_31_BITS = 2**31 - 1
 """The largest stream number, and the largest window."""
 
 _FRAME = Struct(">HBBBL")
@@ -83,7 +83,7 @@ class FrameSplitter:
                 if end - at < _FRAME.size + length:
                     break
                 at += _FRAME.size + length
-                payload, number = bytes(waiting[at - length : at]), number & MAX_31_BITS
+                payload, number = bytes(waiting[at - length : at]), number & LARGEST_31_BITS
                 if self._head is None and kind not in (FrameKind.HEADERS, FrameKind.CONTINUATION):
                     yield kind, flags, number, payload
                 elif (joined := self._join(kind, flags, number, payload)) is not None:

@@ -17,7 +17,7 @@ from addons.requests.route_decision import Route, RouteKind
 from addons.server.respond import OwnStream, Sending
 from addons.server.serve import serve
 from kube.errors import forbidden, unavailable
-from kube.wire.codec_base import PIECE
+from kube.wire.codec_base import CHUNK
 from tests.addons.support.answering import REQUEST, Answering, ImmediateAnswers, answer_here, have_answered
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.noted_request import Part, RecordedRequest, hooks_of
@@ -70,10 +70,10 @@ async def test_a_response_is_sent_in_its_pieces(answer: Answer, parts: list[Part
 
 
 async def test_a_large_response_is_sent_in_pieces_with_its_length() -> None:
-    large = bytes(2 * PIECE + 1)
+    large = bytes(2 * CHUNK + 1)
     first, *pieces, last = await sent(Answer(large, TEXT))
     assert (first, last) == (head(len(large)), ("end",))
-    assert [len(bytes(piece)) for _, piece in pieces] == [PIECE, PIECE, 1]  # type: ignore[call-overload]  # of a body
+    assert [len(bytes(piece)) for _, piece in pieces] == [CHUNK, CHUNK, 1]  # type: ignore[call-overload]  # of a body
 
 
 async def test_a_response_to_head_has_its_length_and_no_body() -> None:
@@ -182,7 +182,7 @@ async def test_a_stream_that_waits_for_its_client_retains_no_sent_piece() -> Non
 
 
 LAST = REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-LARGE = bytes(3 * PIECE + 1)
+LARGE = bytes(3 * CHUNK + 1)
 
 
 async def asked(

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from addons.telemetry import metrics
-from addons.ui.pod_updates import AWAY, FIELD_MANAGER, MAX_UPDATES
+from addons.ui.pod_updates import DISCONNECTED, FIELD_MANAGER, MAX_UPDATES
 from addons.ui.running_hub import RunningHub
 from kube.errors import forbidden, not_found
 from kube.http.client import ApiResponse, Unreachable
@@ -215,12 +215,12 @@ async def test_an_update_without_a_cloud_is_refused(hub: RunningHub, pod_cloud: 
     assert not hub.cloud.is_up
     async with served(dataclasses.replace(hub, client=pod_cloud)) as pages:
         for action in ("upgrade", "imagepull"):
-            assert await post(pages, action) == (503, AWAY)
+            assert await post(pages, action) == (503, DISCONNECTED)
     assert pod_cloud.changed == []
 
 
 async def test_an_update_on_a_hub_without_a_link_is_refused(pages: AdminClient) -> None:
-    assert await post(pages, "upgrade") == (503, AWAY)
+    assert await post(pages, "upgrade") == (503, DISCONNECTED)
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a%2Fb", "A"])
