@@ -13,7 +13,7 @@ from addons.install.services.system_services import KUBELET_UNIT
 def add_flags(name: str, parser: argparse.ArgumentParser) -> None:
     """Add the flags of a subcommand."""
     if name == "manifests":
-        parser.add_argument("name", nargs="?", default="", help="One of them, hub-rbac for one.")
+        parser.add_argument("name", nargs="?", default="", help="One of them, such as hub-rbac.")
     elif name == "fleet":
         cluster_commands.add_flags(parser)
     else:
@@ -94,9 +94,7 @@ def _add_program_flags(name: str, parser: argparse.ArgumentParser) -> None:
         help="A command to call in place of systemctl. Below another root nothing is called without it, and a unit "
         "starts that root's programs.",
     )
-    parser.add_argument(
-        "--root", type=Path, default=Path("/"), help="The folder that is the root of the node. Default: /."
-    )
+    parser.add_argument("--root", type=Path, default=Path("/"), help="Root folder of the node. Default: /.")
 
 
 def _add_upgrade_flags(parser: argparse.ArgumentParser) -> None:

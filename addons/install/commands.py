@@ -72,7 +72,7 @@ def run(arguments: Sequence[str]) -> int:
             why = f"{error.filename}: {error.strerror}"
         except KeyboardInterrupt:
             why = INTERRUPTED_ADVICE.get(options.command, "interrupted")
-    _say(f"edgehub {options.command}: {why}", sys.stderr)
+    _print_line(f"edgehub {options.command}: {why}", sys.stderr)
     return 1
 
 
@@ -100,7 +100,7 @@ def _endings() -> Iterator[None]:
             signal.signal(signal_, former[signal_])
 
 
-def _say(text: object, stream: TextIO | None = None) -> None:
+def _print_line(text: object, stream: TextIO | None = None) -> None:
     """Print a line. A closed terminal, or a pipe without a reader, must not stop an undo."""
     with contextlib.suppress(OSError):
         print(text, file=stream, flush=True)
@@ -169,10 +169,10 @@ def _install(options: argparse.Namespace) -> int:
     options.node, options.hub_flags = spec.node, spec.arguments
     program = Program(installation.unit_root, options.program)
     if not _examine(options, program, bootstrap, says_all=False):
-        _say("nothing was changed; run `edgehub doctor` for details", sys.stderr)
+        _print_line("nothing was changed; run `edgehub doctor` for details", sys.stderr)
         return 1
     installation.install(spec, options.timeout, options.healthy)
-    _say(
+    _print_line(
         f"{spec.node} is behind its hub at {spec.hub.plain_url}"
         if installation.acts
         else "the files are written"
@@ -185,7 +185,7 @@ def _uninstall(options: argparse.Namespace) -> int:
     was_installed = installation.installed is not None
     installation.uninstall(restarts_pods=options.restart_pods)
     if was_installed:
-        _say("every file is as it was; the state folder is kept, and may be deleted")
+        _print_line("every file is as it was; the state folder is kept, and may be deleted")
     return 0
 
 
@@ -203,7 +203,7 @@ def _upgrade(options: argparse.Namespace) -> int:
         if finding.severity is Severity.FAILED:
             raise ValueError(f"{finding.text}; nothing was changed")
     installation.upgrade(program, options.static_pod, options.timeout, options.healthy)
-    _say("the hub runs with this program")
+    _print_line("the hub runs with this program")
     return 0
 
 
@@ -216,12 +216,16 @@ def _refuse_distribution(options: argparse.Namespace) -> None:
 
 def _manifests(options: argparse.Namespace) -> int:
     name = options.name
-    _say(cluster_commands.manifest(name).rstrip("\n") if name else "\n".join(cluster_commands.listed()))
+    _print_line(
+        cluster_commands.manifest(name).rstrip("\n") if name else "\n".join(cluster_commands.listed())
+    )
     return 0
 
 
 def _fleet(options: argparse.Namespace) -> int:
-    _say(cluster_commands.fleet_text(options.kubeconfig, options.context, as_json=options.json).rstrip("\n"))
+    _print_line(
+        cluster_commands.fleet_text(options.kubeconfig, options.context, as_json=options.json).rstrip("\n")
+    )
     return 0
 
 
@@ -229,7 +233,7 @@ def _installation(options: argparse.Namespace) -> Installation:
     systemctl = options.systemctl
     if systemctl is None:
         systemctl = "systemctl" if options.root == Path("/") else ""
-    return Installation(options.root, Services(systemctl), _say)
+    return Installation(options.root, Services(systemctl), _print_line)
 
 
 def _bootstrap_text(options: argparse.Namespace) -> str:
@@ -271,7 +275,7 @@ def _examine(options: argparse.Namespace, program: Program, bootstrap: str = "",
         kubelet=options.kubelet_kubeconfig,
     ):
         if says_all or finding.severity is not Severity.OK:
-            _say(finding)
+            _print_line(finding)
         findings.append(finding)
     return not has_failed(findings)
 

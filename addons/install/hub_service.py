@@ -74,7 +74,7 @@ class HubService:
         try:
             while has_pod(spec.pod, root):
                 was_there = True
-                asyncio.run(pause("the former pod is still there", deadline))
+                asyncio.run(pause("the previous pod still exists", deadline))
         except NotReadyError:
             end(containers_of(spec.pod, root))
         if was_there:

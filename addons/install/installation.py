@@ -93,11 +93,11 @@ class Installation:
         for change in pending:
             self._say(diff(self._root, change).rstrip("\n"))
         if not pending:
-            self._say("every file is as it shall be")
+            self._say("every file is up to date")
         if not self.acts:
             return
         if spec.method == "systemd" and any(change.path in spec.hub_files for change in pending):
-            self._say(f"{HUB_UNIT} would be started anew")
+            self._say(f"{HUB_UNIT} would be restarted")
         if any(change.path in spec.clients for change in pending):
             self._say(f"{spec.service} would be restarted, and {PROXY_UNIT} where it runs")
 
@@ -289,7 +289,7 @@ class Installation:
         if restarts_clients:
             self._try(lambda: self._services.restart_clients(spec.service))
         if stuck:
-            return f"{stuck}: mend that, and `edgehub uninstall` does the rest; the hub goes on until then"
+            return f"{stuck}: fix that, and run `edgehub uninstall` again; the hub runs on until then"
         if self._services.can_be_called:
             self._release_pods(spec, restarts=restarts_pods)
         if spec.method == "systemd":
@@ -299,7 +299,7 @@ class Installation:
         self._leave_fleet(spec)
         stuck = stuck or self._restore([SOCKET_FILE, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG])
         self._try(self._services.reload)
-        return f"{stuck}: mend that, and `edgehub uninstall` does the rest" if stuck else ""
+        return f"{stuck}: fix that, and run `edgehub uninstall` again" if stuck else ""
 
     def _release_pods(self, spec: InstallSpec, *, restarts: bool) -> None:
         """Restart the containers that have the hub's address, or print which pods will lose the API server."""
@@ -324,7 +324,7 @@ class Installation:
             try:
                 preserved = self._ledger.restore(path)
             except OSError as error:
-                stuck = stuck or f"{path} is not as it was: {error.strerror}"
+                stuck = stuck or f"{path} cannot be restored: {error.strerror}"
                 continue
             if preserved is not None:
                 self._say(f"{path} had been changed since the installation; that version is now {preserved}")
@@ -351,7 +351,7 @@ class Installation:
         try:
             asyncio.run(_remove_status(self._credentials(spec), spec.node))
         except (ValueError, StatusError, Unreachable) as error:
-            self._say(f"`edgehub fleet` goes on to list the hub: {error}")
+            self._say(f"`edgehub fleet` still lists the hub: {error}")
 
     def _renew_mirror_pod(self, spec: InstallSpec) -> None:
         """Delete the mirror pod, if the cloud answers, so that kubelet creates one that shows the present image."""
@@ -359,7 +359,7 @@ class Installation:
             try:
                 asyncio.run(delete_pod(spec.hub, spec.pod))
             except (StatusError, Unreachable) as error:
-                self._say(f"`kubectl` goes on to show the former image of {spec.pod}: {error}")
+                self._say(f"`kubectl` still shows the previous image of {spec.pod}: {error}")
 
     def _credentials(self, spec: InstallSpec) -> Credentials:
         """Return the hub's credentials: its own, or those obtained with its bootstrap token. ValueError if they cannot
@@ -384,7 +384,7 @@ class Installation:
                 self._ledger.restore(path)
             self._ledger.settle(former.to_json())
         except OSError as error:
-            return f"{error.filename}: {error.strerror}; mend that, and run `edgehub install` again"
+            return f"{error.filename}: {error.strerror}; fix that, and run `edgehub install` again"
         return ""
 
     def _try(self, step: Callable[[], None]) -> None:

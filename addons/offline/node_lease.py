@@ -160,7 +160,7 @@ class NodeLease:
         if self._cloud.is_up:
             try:
                 made = await self._request("POST", LEASES.path(LEASE_NAMESPACE), request, made.body())
-                self._pushed = _fixed_part(made)
+                self._pushed = _fields_to_compare(made)
             except Unreachable as error:
                 logger.info("the Lease is created later: %s", error)
         elif self._lease is not None:
@@ -205,7 +205,7 @@ class NodeLease:
         is_new = (
             self._lease is None
             or self._lease.codec is not lease.codec
-            or _fixed_part(self._lease) != _fixed_part(lease)
+            or _fields_to_compare(self._lease) != _fields_to_compare(lease)
         )
         self._lease, self._renewed_at, self._is_gone = lease, self._clock(), False
         if is_new:
@@ -254,13 +254,13 @@ class NodeLease:
     async def _renew(self) -> bool:
         assert self._lease is not None
         try:
-            if _fixed_part(self._lease) != self._pushed:
+            if _fields_to_compare(self._lease) != self._pushed:
                 await self._push(self._lease)
             # After a push too, which carries kubelet's own renewTime: the cloud may have seen a later one.
             await self._touch(self._lease)
         except (StatusError, Unreachable, ValueError) as error:
             if isinstance(error, StatusError) and error.code == 404:
-                self._lose()
+                self._drop_lease()
             logger.info("the Lease is not renewed: %s", error)
             return False
         except Exception:
@@ -269,7 +269,7 @@ class NodeLease:
             return False
         return True
 
-    def _lose(self) -> None:
+    def _drop_lease(self) -> None:
         """Drop a Lease that the cloud has deleted, and kubelet's writes to it.
 
         The garbage collector deletes the Lease of a deleted Node, and would delete one that the hub recreated from it,
@@ -304,9 +304,9 @@ class NodeLease:
             self._note_time(known.fields.child("spec").text("renewTime"))
             # A hub that has just started reports its status later: the fleet shows the former one until then.
             self._status = self._status or known.annotations.get(ANNOTATION, "")
-        body = _written_over(lease, version, self._status)
+        body = _replacement_body(lease, version, self._status)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed, self._acknowledged, self._written = _fixed_part(lease), self._status, None
+        self._pushed, self._acknowledged, self._written = _fields_to_compare(lease), self._status, None
 
     async def _touch(self, lease: Encoded) -> None:
         spec = lease.decode().fields.child("spec")
@@ -314,7 +314,7 @@ class NodeLease:
             "holderIdentity": spec.text("holderIdentity"),
             "leaseDurationSeconds": spec.number("leaseDurationSeconds") or int(DEFAULT_DURATION),
         }
-        patch: Json = {"spec": {"renewTime": self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
+        patch: Json = {"spec": {"renewTime": self._renewal_time().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
         status = self._status
         if holder != self._written:
             patch["spec"] |= holder
@@ -337,7 +337,7 @@ class NodeLease:
         if stamp is not None and stamp < LATEST and self._last_stamp is None:
             self._last_stamp = (stamp, self._clock())
 
-    def _stamp(self) -> datetime.datetime:
+    def _renewal_time(self) -> datetime.datetime:
         """Return the time of a renewal: now, but never earlier than before the clock was set back, or the node would
         look dead."""
         wall, clock = datetime.datetime.now(datetime.UTC), self._clock()
@@ -375,12 +375,12 @@ def duration_of(lease: Encoded) -> float:
     return written if written > 0 else DEFAULT_DURATION
 
 
-def _fixed_part(lease: Encoded) -> bytes:
+def _fields_to_compare(lease: Encoded) -> bytes:
     """Return the fields of a Lease that a renewal does not change."""
     return lease.codec.metadata_only(lease.codec.with_version(lease.raw, 0))
 
 
-def _written_over(lease: Encoded, version: int, status: str) -> bytes:
+def _replacement_body(lease: Encoded, version: int, status: str) -> bytes:
     """Return the body that replaces the cloud's Lease of `version`, or creates one (0), with the hub's status."""
     obj = lease.decode()
     metadata = obj.fields.child("metadata")

@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from addons.offline.accepted.accepted_writes import AcceptedWrites
-from addons.offline.accepted.newest_forms import NewestForm, bring_to
+from addons.offline.accepted.newest_forms import NewestForm, update_cached_list
 from addons.offline.cached_response import NO_OBJECTS, CachedResponse, newest_object
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
@@ -351,7 +351,7 @@ def _joined(
         [raw for page in pages for raw in page.items],
     )
     for ref, newest in forms.items():
-        bring_to(cached, read, ref, newest)
+        update_cached_list(cached, read, ref, newest)
     items = {item.key: item for item in cached}
     form = part.form if part is not None else FULL_OBJECTS
     for key, item in items.items():

@@ -45,7 +45,7 @@ def read_waves(annotations: Mapping[str, str]) -> Waves:
     given = annotations.get(UNAVAILABLE, usual.max_unavailable)
     digits = given.removesuffix("%")
     if not (digits.isdecimal() and digits.isascii() and len(digits) <= LONGEST_NUMBER and int(digits)):
-        errors.append(f"the annotation {UNAVAILABLE} is no number and no percentage above 0")
+        errors.append(f"the annotation {UNAVAILABLE} is neither a number nor a percentage above 0")
         given = usual.max_unavailable
     times = {PAUSE: usual.pause, READY_TIMEOUT: usual.ready_timeout}
     for name in times.keys() & annotations.keys():
@@ -55,7 +55,9 @@ def read_waves(annotations: Mapping[str, str]) -> Waves:
             errors.append(f"the annotation {name}: {error}")
     version = annotations.get(HUB_VERSION, "")
     if version and not TAG.fullmatch(version):
-        errors.append(f"the annotation {HUB_VERSION} is no version, a tag of the hub's image such as 1.2.3")
+        errors.append(
+            f"the annotation {HUB_VERSION} is not a version, a tag of the hub's image such as 1.2.3"
+        )
         version = ""
     return Waves(given, times[PAUSE], times[READY_TIMEOUT], version, "; ".join(sorted(errors)))
 

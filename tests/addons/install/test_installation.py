@@ -55,7 +55,7 @@ def test_files_are_written_and_reverted(root: Path, spec: InstallSpec) -> None:
     assert load_kubeconfig(root / KUBELET[1:]).cluster.server == spec.hub.plain_url
     assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").user.bearer == "Bearer secret"
     installation(root, said := []).show(spec)
-    assert said == ["every file is as it shall be"]
+    assert said == ["every file is up to date"]
     installation(root).uninstall()
     assert files(root) == before
     installation(root, said := []).uninstall()
@@ -65,16 +65,16 @@ def test_files_are_written_and_reverted(root: Path, spec: InstallSpec) -> None:
 def test_a_dry_run_names_the_services_to_restart(root: Path, spec: InstallSpec) -> None:
     installation(root, said := list[str](), "/no/such/systemctl").show(spec)
     assert said[-2:] == [
-        "edgehub.service would be started anew",
+        "edgehub.service would be restarted",
         "kubelet.service would be restarted, and kube-proxy.service where it runs",
     ]
     installation(root).install(spec, 1, 0)
     installation(root, said := list[str](), "/no/such/systemctl").show(
         dataclasses.replace(spec, program="/other")
     )
-    assert said[-1] == "edgehub.service would be started anew"
+    assert said[-1] == "edgehub.service would be restarted"
     installation(root, said := list[str](), "/no/such/systemctl").show(spec)
-    assert said == ["every file is as it shall be"]
+    assert said == ["every file is up to date"]
 
 
 def test_uninstall_restores_a_kubeconfig_that_was_renewed_meanwhile(root: Path, spec: InstallSpec) -> None:
@@ -233,7 +233,7 @@ def test_the_hub_stays_installed_while_kubelets_kubeconfig_cannot_be_restored(
     before = files(root)
     installation(root).install(spec, 1, 0)
     (obstacle := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
-    with pytest.raises(JoinError, match=r"kubelet\.conf is not as it was: .*the hub goes on until then"):
+    with pytest.raises(JoinError, match=r"kubelet\.conf cannot be restored: .*the hub runs on until then"):
         installation(root).uninstall()
     assert load_kubeconfig(root / KUBELET[1:]).cluster.server == spec.hub.plain_url
     assert (root / "etc/systemd/system/edgehub.service").exists()

@@ -16,7 +16,7 @@ from addons.offline.offline_tables import OfflineTables
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.startup.rollback import write_rollback
 from addons.telemetry import metrics
-from addons.ui.live.own_reports import BYTES_INTERVAL, fleet_status, tell_fleet
+from addons.ui.live.own_reports import BYTES_INTERVAL, fleet_status, publish_fleet_status
 from kube.fleet import ANNOTATION, LONGEST, HubStatus, read_status
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
@@ -65,7 +65,7 @@ async def test_a_rolled_back_hub_reports_the_reason(parts: HubWorld, tmp_path: P
     write_rollback(tmp_path, "hub:3: the hub has ended\n" + "x" * 9999)
     heard = RecordedReports(tmp_path)
     hub = replace(parts.running_hub(state_dir=tmp_path), offline=heard)
-    task = asyncio.create_task(tell_fleet(hub))
+    task = asyncio.create_task(publish_fleet_status(hub))
     await until(lambda: heard.reported)
     task.cancel()
     assert heard.reported[0].rollback.startswith("hub:3: the hub has ended x")
@@ -78,7 +78,7 @@ async def test_a_change_of_the_link_is_reported_at_once_and_bytes_after_an_inter
 ) -> None:
     heard = RecordedReports(tmp_path)
     hub = replace(parts.running_hub(), offline=heard)
-    task = asyncio.create_task(tell_fleet(hub))
+    task = asyncio.create_task(publish_fleet_status(hub))
     await asyncio.sleep(60)
     assert len(heard.reported) == 1
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(500)
@@ -107,7 +107,7 @@ async def test_a_quiet_hub_sends_renewals_with_few_statuses_and_logs_nothing(
     write_rollback(tmp_path, "hub:3: the hub has ended")
     hub = replace(parts.running_hub(state_dir=tmp_path), offline=Told(tmp_path))
     with caplog.at_level(logging.INFO):
-        async with kubelet.running(), beside(tell_fleet(hub)):
+        async with kubelet.running(), beside(publish_status(hub)):
             for _ in range(hours * 3600 // heartbeat):
                 await kubelet.put()
                 metrics.UPSTREAM_BYTES.labels("up", "https://a:6443").inc(100)
