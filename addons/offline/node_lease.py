@@ -84,7 +84,7 @@ class NodeLease:
         """Whether the cloud has deleted the Lease: kubelet must create one, for the new Node."""
         self._renewed = Notifier()
         self._pushed = b""
-        """The `_fixed_part` of the cloud's Lease."""
+        """The `_fields_to_compare` of the cloud's Lease."""
         self._written: Json | None = None
         """The spec that the cloud got with the last renewal, without its time; None after a failure or a push."""
         self._status = self._acknowledged = ""

@@ -107,7 +107,7 @@ async def test_a_quiet_hub_sends_renewals_with_few_statuses_and_logs_nothing(
     write_rollback(tmp_path, "hub:3: the hub has ended")
     hub = replace(parts.running_hub(state_dir=tmp_path), offline=Told(tmp_path))
     with caplog.at_level(logging.INFO):
-        async with kubelet.running(), beside(publish_status(hub)):
+        async with kubelet.running(), beside(publish_fleet_status(hub)):
             for _ in range(hours * 3600 // heartbeat):
                 await kubelet.put()
                 metrics.UPSTREAM_BYTES.labels("up", "https://a:6443").inc(100)
