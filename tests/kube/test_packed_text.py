@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.packed_text import WORTH_PACKING, PackedText, packed
+from kube.packed_text import COMPRESSION_THRESHOLD, PackedText, packed
 
 ENDPOINT = b'{"addresses":["10.1.2.%d"],"conditions":{"ready":true},"nodeName":"node-%d"}'
 SLICE = b"[" + b",".join(ENDPOINT % (number, number % 3) for number in range(100)) + b"]"
 
 
-@given(st.binary(max_size=4 * WORTH_PACKING))
+@given(st.binary(max_size=4 * COMPRESSION_THRESHOLD))
 def test_a_text_is_decompressed_unchanged(text: bytes) -> None:
     for packed_text in (PackedText(text), packed(text)):
         assert bytes(packed_text) == text
@@ -25,7 +25,8 @@ def test_a_text_is_decompressed_unchanged(text: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "expected"), [(0, bytes), (WORTH_PACKING - 1, bytes), (WORTH_PACKING, PackedText)]
+    ("size", "expected"),
+    [(0, bytes), (COMPRESSION_THRESHOLD - 1, bytes), (COMPRESSION_THRESHOLD, PackedText)],
 )
 def test_short_text_is_not_compressed(size: int, expected: type) -> None:
     assert type(packed(b"x" * size)) is expected

@@ -11,8 +11,8 @@ import pytest
 
 from controllers.autonomy import (
     DURATION,
-    IN_TIME,
     LONGEST_RECORD,
+    SAFE_SECONDS,
     Autonomy,
     keep_ready,
     read_autonomy,
@@ -97,7 +97,7 @@ def patched(
 OTHER = {"key": "gpu", "operator": "Exists"}
 
 
-SHORT = IN_TIME - 1
+SHORT = SAFE_SECONDS - 1
 """Toleration seconds of an API server that evicts soon: too short to wait for the taint."""
 
 

@@ -306,7 +306,7 @@ async def test_writes_of_the_manager_itself_are_not_injected(
 ) -> None:
     """This holds for any account of the manager and of the leader; the manifest's condition covers only the account of
     its pods."""
-    monkeypatch.setattr(webhook_controller, "NAME_AGAIN", 0.01)
+    monkeypatch.setattr(webhook_controller, "NAME_RETRY", 0.01)
 
     async def never(*_: object) -> None:
         raise AssertionError("rendered")

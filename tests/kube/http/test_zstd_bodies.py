@@ -32,7 +32,7 @@ async def test_long_zstd_bodies_are_decompressed_in_a_thread(
     monkeypatch: pytest.MonkeyPatch, packed: int, unpacked: int
 ) -> None:
     """64 KiB may decompress to 256 MiB."""
-    monkeypatch.setattr(zstd_bodies, "IN_LOOP", packed)
+    monkeypatch.setattr(zstd_bodies, "IN_LOOP_LIMIT", packed)
     monkeypatch.setattr(zstd_bodies, "UNPACKED_IN_LOOP", unpacked)
     threads: list[int] = []
 

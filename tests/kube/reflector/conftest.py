@@ -13,7 +13,7 @@ from tests.kube.support.reflecting import Start, reflecting
 @pytest.fixture(autouse=True)
 def packed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compress even short texts in stores, as the objects of these tests are small."""
-    monkeypatch.setattr("kube.packed_text.WORTH_PACKING", 1)
+    monkeypatch.setattr("kube.packed_text.COMPRESSION_THRESHOLD", 1)
 
 
 @pytest.fixture

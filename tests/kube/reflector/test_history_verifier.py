@@ -69,7 +69,7 @@ def test_objects_outside_the_selection_are_ignored() -> None:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Store:
     """Return a store too large to compare by names, which has seen `y` created at version 11."""
-    monkeypatch.setattr(verifier_module, "FEW", 1)
+    monkeypatch.setattr(verifier_module, "FEW_OBJECTS", 1)
     store = filled(10, Toy("x", version=4))
     tell(store, "ADDED", Toy("y", version=11))
     store.advance(20)
@@ -188,7 +188,7 @@ def test_a_recreated_object_does_not_reveal_another_cluster() -> None:
 def just_listed(monkeypatch: pytest.MonkeyPatch) -> HistoryVerifier:
     """Return the verifier of a store without an event since its list at version 30, and too large to compare by
     names."""
-    monkeypatch.setattr(verifier_module, "FEW", 1)
+    monkeypatch.setattr(verifier_module, "FEW_OBJECTS", 1)
     verifier = HistoryVerifier(filled(30, Toy("x", version=4), Toy("y", version=11)))
     assert not verifier.expect_last_event()
     assert verifier.can_count

@@ -9,7 +9,7 @@ import pytest
 
 from kube.http.client import ApiResponse, TooLarge
 from kube.packed_text import StoredText
-from kube.reflector.list_pages import OF_A_PAGE, read_items, read_pages
+from kube.reflector.list_pages import PAGE_OVERHEAD, read_items, read_pages
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, codec_for
 from kube.wire.codec_base import Peeks
@@ -73,7 +73,7 @@ async def test_a_further_page_is_requested_only_by_its_token() -> None:
 
 async def test_a_list_with_endless_pages_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty page has a hundred bytes: a list once consisted of five million."""
-    monkeypatch.setattr("kube.reflector.list_pages.MAX_LIST", 100 * OF_A_PAGE)
+    monkeypatch.setattr("kube.reflector.list_pages.MAX_LIST", 100 * PAGE_OVERHEAD)
     asked = 0
 
     async def ask(_query: Mapping[str, str]) -> ApiResponse:

@@ -24,7 +24,7 @@ NAMES = matching(verb="list", resource="services")
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_verifier, "FEW", 1)
+    monkeypatch.setattr(history_verifier, "FEW_OBJECTS", 1)
 
 
 def lists_all_names(request: LoggedRequest) -> bool:
@@ -111,7 +111,7 @@ async def test_many_names_are_transferred_with_gzip(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """kube-apiserver compresses JSON over 128 KiB, but no protobuf."""
-    monkeypatch.setattr(questions, "MANY", 3)
+    monkeypatch.setattr(questions, "MANY_NAMES", 3)
     reflector, store = await listed(cloud, start)
     client: Client = reflector.client
     asked = questions.Questions(reflector._list_watch._replace(encoding=Encoding.PROTOBUF))

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def packed_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compress even short texts in stores, as the objects of these tests are small."""
-    monkeypatch.setattr("kube.packed_text.WORTH_PACKING", 1)
+    monkeypatch.setattr("kube.packed_text.COMPRESSION_THRESHOLD", 1)

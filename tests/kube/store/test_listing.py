@@ -14,7 +14,7 @@ from tests.kube.support.toys import Toy, filled, scope, tell, view_of
 
 
 def test_a_list_decompresses_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kube.wire.codec_base.PIECE", 3_000)
+    monkeypatch.setattr("kube.wire.codec_base.CHUNK", 3_000)
     store = filled(10, *(Toy(f"s{number}", version=4, app="x" * 2_000) for number in range(6)))
     listing = view_of(store).listing()
     formed = listing.formed(listing.items)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kube.errors import StatusError, expired, too_large_version
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED, PIECE, ListMeta, in_pieces, item_kind, read_status
+from kube.wire.codec_base import CHUNK, INITIAL_EVENTS_ENDED, ListMeta, in_pieces, item_kind, read_status
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields
@@ -85,7 +85,7 @@ def test_the_pieces_of_a_list_make_the_complete_list(
         type_meta = delimited(b"\x0a", b"v1") + delimited(b"\x12", b"ServiceList")
         return MAGIC + delimited(b"\x0a", type_meta) + delimited(b"\x12", raw) + b"\x1a\x00\x22\x00"
 
-    with patch("kube.wire.codec_base.PIECE", piece):
+    with patch("kube.wire.codec_base.CHUNK", piece):
         body = codec_for(encoding).encode_list("v1", "Service", ListMeta(version), items)
         pieces = list(body)
     assert b"".join(pieces) == bytes(body) == joined(items)
@@ -382,5 +382,5 @@ def test_an_event_is_accepted_up_to_the_maximum_size(codec: Codec) -> None:
 
 def test_pieces_are_not_referenced_while_their_reader_waits() -> None:
     """A watch whose client did not read once made the hub store each event of its last piece twice."""
-    pieces = in_pieces([bytes(PIECE)] * 2)
+    pieces = in_pieces([bytes(CHUNK)] * 2)
     assert sys.getrefcount(next(pieces)) == sys.getrefcount([])

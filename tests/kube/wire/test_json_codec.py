@@ -24,7 +24,7 @@ CODEC = JsonCodec()
 @pytest.mark.parametrize("packing", [1, 10_000])
 def test_items_of_custom_resources_retain_their_kind(packing: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """kube-apiserver sorts their fields, in lists and in events."""
-    monkeypatch.setattr("kube.packed_text.WORTH_PACKING", packing)
+    monkeypatch.setattr("kube.packed_text.COMPRESSION_THRESHOLD", packing)
     item = b'{"apiVersion":"x/v2","kind":"Other","metadata":{"name":"a"}}'
     body = b'{"apiVersion":"x/v1","items":[%b],"kind":"OtherList","metadata":{}}' % item
     assert CODEC.decode_list(body).items == [item]

@@ -113,7 +113,7 @@ async def test_a_reverted_status_restores_the_clouds_object(world: World) -> Non
     world.cloud.says = [
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
     ]
-    await world.statuses.take_back(entry)
+    await world.statuses.reload_copies(entry)
     assert [conditions(stored_node(store)) for store in stores] == [{"Ready": "True"}] * 2
     assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
         ("GET", NODE, JSON),
@@ -135,7 +135,7 @@ async def test_the_watchs_object_is_restored_if_the_cloud_does_not_answer(
 ) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [said]
-    await world.statuses.take_back(entry)
+    await world.statuses.reload_copies(entry)
     assert conditions(stored_node(store)) == {"Ready": "False"}
     fill(store, [{**node("n1", 9), "status": {}}], 9)
     assert conditions(stored_node(store)) == {}
@@ -145,7 +145,7 @@ async def test_the_status_stays_if_the_cloud_is_gone_again(world: World) -> None
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [Unreachable("no route")]
     with pytest.raises(Unreachable):
-        await world.statuses.take_back(entry)
+        await world.statuses.reload_copies(entry)
     assert conditions(stored_node(store)) == {"Ready": "False"}
 
 
@@ -153,7 +153,7 @@ async def test_a_newer_status_is_not_reverted(world: World) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     await world.patch(reports(Ready="Unknown"))
     world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]
-    await world.statuses.take_back(entry)
+    await world.statuses.reload_copies(entry)
     assert conditions(stored_node(store)) == {"Ready": "Unknown"}
 
 
