@@ -10,7 +10,7 @@ from kube.reflector import history_verifier, list_pages, reflector
 from kube.store import change_log, history, projection, view
 
 LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
-    "few": ((history_verifier, "FEW", 0), (consistent_list, "FEW", 0)),
+    "few": ((history_verifier, "FEW_OBJECTS", 0), (consistent_list, "FEW_OBJECTS", 0)),
     "changes": ((history, "MAX_CHANGES", 3),),
     "gaps": ((history, "MAX_GAPS", 1),),
     "confirmed": ((view, "MAX_CONFIRMED", 2),),
@@ -18,7 +18,7 @@ LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
     "slices": (
         (projection, "EVALUATED_AT_ONCE", 1),
         (view, "MATCHED_AT_ONCE", 1),
-        (reflector, "EVENTS_AT_ONCE", 1),
+        (reflector, "EVENT_BATCH", 1),
     ),
     "pages": ((list_pages, "PAGE", 1),),
 }
