@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.http.gzip_bodies import IN_LOOP, PIECE, UNCOUNTED, unpack, unpack_stream, unpack_up_to
+from kube.http.gzip_bodies import CHUNK, IN_LOOP_LIMIT, UNCOUNTED, unpack, unpack_stream, unpack_up_to
 from kube.http.session import BodyTooLarge
 from tests.support.cpu_time import own_seconds
 
@@ -52,7 +52,9 @@ async def test_an_incomplete_gzip_body_is_an_error(packed: bytes, error: type[Ex
         await unpack(packed, MANY)
 
 
-@pytest.mark.parametrize("size", [0, 10, IN_LOOP, IN_LOOP + 1, 3 * IN_LOOP, UNCOUNTED, UNCOUNTED + 1])
+@pytest.mark.parametrize(
+    "size", [0, 10, IN_LOOP_LIMIT, IN_LOOP_LIMIT + 1, 3 * IN_LOOP_LIMIT, UNCOUNTED, UNCOUNTED + 1]
+)
 async def test_a_gzip_body_is_decompressed_completely_by_each_function(size: int) -> None:
     body = os.urandom(size // 2) + bytes(size - size // 2)
     assert await unpack(gzip.compress(body), MANY) == body
@@ -60,10 +62,10 @@ async def test_a_gzip_body_is_decompressed_completely_by_each_function(size: int
 
 async def test_a_gzip_bomb_is_aborted_at_the_limit() -> None:
     """1 MB of gzip once decompressed to 4 GB."""
-    bomb = gzip.compress(bytes(64 * PIECE), 9)
-    assert len(bomb) < PIECE
+    bomb = gzip.compress(bytes(64 * CHUNK), 9)
+    assert len(bomb) < CHUNK
     with pytest.raises(BodyTooLarge):
-        await unpack(bomb, 4 * PIECE)
+        await unpack(bomb, 4 * CHUNK)
 
 
 BOMB = gzip.compress(bytes(48 * 1024 * 1024), 9)
@@ -90,9 +92,9 @@ async def test_the_event_loop_runs_while_a_long_body_is_decompressed() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    await unpack(gzip.compress(bytes(32 * PIECE), 9), MANY)
+    await unpack(gzip.compress(bytes(32 * CHUNK), 9), MANY)
     in_thread, iterations = iterations, 0
-    async for _ in unpack_stream(chunks_of(gzip.compress(bytes(32 * PIECE), 9))):
+    async for _ in unpack_stream(chunks_of(gzip.compress(bytes(32 * CHUNK), 9))):
         pass
     counting.cancel()
     assert in_thread > 1
@@ -114,11 +116,11 @@ async def chunks_of(packed: bytes, size: int = 1000) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_a_stream_returns_all_available_data_at_once(size: int) -> None:
     """Otherwise an event buffered by zlib would be returned only with the next one."""
-    parts = [b"one", bytes(2 * PIECE + 5), b"", os.urandom(300)]
+    parts = [b"one", bytes(2 * CHUNK + 5), b"", os.urandom(300)]
     packed = b"".join(gzip.compress(part) for part in parts)
     got = [piece async for piece in unpack_stream(chunks_of(packed, size))]
     assert b"".join(got) == b"".join(parts)
-    assert max(map(len, got)) <= PIECE
+    assert max(map(len, got)) <= CHUNK
 
 
 async def test_a_waiting_stream_retains_no_sent_data() -> None:
