@@ -133,7 +133,7 @@ async def slow_disk(
     stored_copies: None, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[threading.Event]:
     """Delay all disk reads until the event is set."""
-    monkeypatch.setattr("addons.offline.copies.PATIENCE", 0.01)
+    monkeypatch.setattr("addons.offline.copies.DISK_TIMEOUT", 0.01)
     released = threading.Event()
     blocked = asyncio.create_task(copies.access.guard(released.wait))
     await asyncio.sleep(0)

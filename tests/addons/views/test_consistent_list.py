@@ -232,7 +232,7 @@ async def test_an_unreadable_verification_response_is_an_error(source: HandSourc
 @pytest.fixture
 def many(parts: HubWorld, monkeypatch: pytest.MonkeyPatch) -> HubWorld:
     """A hub for which two objects count as many."""
-    monkeypatch.setattr(consistent_list, "FEW", 1)
+    monkeypatch.setattr(consistent_list, "FEW_OBJECTS", 1)
     monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
     parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
     return parts
