@@ -110,7 +110,7 @@ def test_a_created_or_deleted_object_has_no_former_or_new_value() -> None:
 
 
 def test_local_health_has_no_list_watch() -> None:
-    with pytest.raises(ValueError, match="not asked of the cloud"):
+    with pytest.raises(ValueError, match="not read from the cloud"):
         list_watches_of(InputKind.HEALTH, "n1")
 
 
