@@ -49,14 +49,14 @@ class CopyAnswers:
     async def answer(self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest) -> Answer:
         """Return the node's newest answer to a read; StatusError 503 if it has none."""
         read = _read_of(wanted)
-        # The hub renews these itself. The client's own last answer may be older.
-        response = await self._discovery.answer(request) if request.info.type is None else None
-        response = response or await self._objects.answer(identity, request, read)
+        response = await self._objects.answer(identity, request, read)
         # People see the node's own state: their right to it is known by then.
         is_person = wanted.component in USER_TOOLS
         if response is None and is_person and not identity.is_hub:
             identity = HUB_IDENTITY
             response = await self._objects.answer(identity, request, read)
+        if response is None and request.info.type is None:
+            response = await self._discovery.answer(request)
         is_partial = response is None and is_person
         if is_partial:
             response = await self._objects.partial_answer(identity, read)
