@@ -241,7 +241,7 @@ def test_two_plugins_are_equal_if_their_code_digests_are() -> None:
 
 @pytest.mark.parametrize("answer", [kept("unheard-of"), "kept", None.__class__])
 def test_a_filter_with_an_undeclared_reason_is_refused(answer: object) -> None:
-    with pytest.raises(ValueError, match="no verdict with one of its reasons"):
+    with pytest.raises(ValueError, match="not a verdict with one of its reasons"):
         plugin(answer=answer).apply(service().build(Encoding.JSON), World())
 
 

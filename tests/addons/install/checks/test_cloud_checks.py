@@ -113,7 +113,7 @@ async def test_an_unreachable_cloud_ends_the_checks() -> None:
     ("refused", "last"),
     [
         (frozenset[str](), "ok       token        may ask"),
-        (frozenset({"certificatesigningrequests"}), "failed   token        may not ask"),
+        (frozenset({"certificatesigningrequests"}), "failed   token        may not request"),
     ],
 )
 async def test_the_bootstrap_token_is_checked_before_the_node_has_an_identity(
