@@ -169,7 +169,8 @@ class ServerTls(TlsTransport):
         super().data_received(data)
 
     def agreed(self, tls: SSL.Connection) -> None:
-        self.secured.set_result(None)
+        if not self.secured.done():  # its waiter may be gone
+            self.secured.set_result(None)
 
     def refused(self, tls: SSL.Connection, why: str) -> None:
         self.fail(ConnectionError(refusal_of(tls) or why))

@@ -15,7 +15,7 @@ from addons.link.drills import DrillKind, Drills
 from addons.link.health import ServerHealth
 from addons.link.servers import Server, parse_server
 from addons.link.tls import UpstreamTls
-from addons.link.upstream_transport import MAX_READ, UpstreamTransport, connect
+from addons.link.upstream_transport import MAX_READ, ServerTls, UpstreamTransport, connect
 from kube.http.kubeconfig import Credentials
 from kube.http.proxies import parse_proxy
 from tests.addons.support.link_parts import AUTHORITY, answer, credentials, linked, server_context
@@ -311,3 +311,10 @@ async def test_a_slow_link_loses_nothing(tmp_path: Path) -> None:
         await until(lambda: len(reader.got) == len(sent))
         assert reader.got == sent
     drills.close()
+
+
+async def test_a_handshake_may_succeed_after_its_waiter_was_cancelled() -> None:
+    tls = UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
+    server = ServerTls(tls, ServerHealth(SERVER))
+    server.secured.cancel()
+    server.agreed(tls)
