@@ -112,7 +112,7 @@ async def test_an_unreachable_cloud_ends_the_checks() -> None:
 @pytest.mark.parametrize(
     ("refused", "last"),
     [
-        (frozenset[str](), "ok       token        may ask"),
+        (frozenset[str](), "ok       token        may request"),
         (frozenset({"certificatesigningrequests"}), "failed   token        may not request"),
     ],
 )
