@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from addons.certificates.requested_certificate import CertificateRequest, RequestedCertificate
 from addons.certificates.serving_certificate import read_pair
 from addons.certificates.signing_request import (
-    Report,
+    Reporter,
     SigningFailed,
     client_request,
     event_sender,
@@ -75,7 +75,9 @@ class NodeCertificate:
             if self.known.is_set():  # an Event needs an identity
                 await send(why)
 
-        async def sign(_names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Report) -> bytes:
+        async def sign(
+            _names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Reporter
+        ) -> bytes:
             has_identity = certificate.current is not None
             return await self._sign(clients, client_request(self._node, key), unanswered, has_identity)
 
@@ -89,7 +91,7 @@ class NodeCertificate:
         certificate.want(True)
         await certificate.run(changed)
 
-    async def _sign(self, clients: Clients, request: Json, unanswered: Report, has_identity: bool) -> bytes:
+    async def _sign(self, clients: Clients, request: Json, unanswered: Reporter, has_identity: bool) -> bytes:
         """Request a signature with the node's own identity while that is valid, otherwise with the bootstrap token."""
         if has_identity:
             try:

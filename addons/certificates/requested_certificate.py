@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates.serving_certificate import Pair, now, read_pair
 from addons.certificates.signing_request import (
-    Report,
+    Reporter,
     SigningFailed,
     event_sender,
     node_names,
@@ -44,7 +44,7 @@ requests.
 
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
 """Returns the sorted addresses and names that the certificate must contain."""
-type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Report], Awaitable[bytes]]
+type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Reporter], Awaitable[bytes]]
 """Requests a certificate for these names and this key. Returns PEM, the key's own certificate first. Reports if no
 signer answers.
 """
@@ -70,7 +70,7 @@ class RequestedCertificate:
         file: Path,
         request: CertificateRequest,
         cloud_changed: Notifier,
-        report: Report,
+        report: Reporter,
     ) -> None:
         """`what` names the certificate in the log. `cloud_changed` is notified when a server is up again."""
         self._what = what
@@ -228,7 +228,7 @@ def serving_certificate_of(
         left_out.update(strange)
         return tuple(sorted({*own, *also()} - strange))
 
-    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Report) -> bytes:
+    async def sign(names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Reporter) -> bytes:
         return await signed_certificate(client, serving_request(node, names, key), unanswered)
 
     what = f"of the {port} port"

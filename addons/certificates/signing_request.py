@@ -48,7 +48,7 @@ The hub then sends the next one, so a cluster without an approver has one reques
 """
 
 
-type Report = Callable[[str], Awaitable[None]]
+type Reporter = Callable[[str], Awaitable[None]]
 """Reports to cluster operators why there is no new certificate."""
 
 
@@ -74,7 +74,7 @@ def _addresses_in(known: Json) -> list[str]:
     return [str(address.get("address", "")) for address in status.get("addresses") or []]
 
 
-async def signed_certificate(client: Client, request: Json, unanswered: Report) -> bytes:
+async def signed_certificate(client: Client, request: Json, unanswered: Reporter) -> bytes:
     """Send a request, and return the certificate (PEM). SigningFailed, StatusError or Unreachable if that fails.
 
     `unanswered` is called once after REPORT_AFTER seconds without an answer; the wait continues.
@@ -94,7 +94,7 @@ async def signed_certificate(client: Client, request: Json, unanswered: Report) 
     raise SigningFailed(f"certificate request {name} was not answered for a day")
 
 
-async def _polls(name: str, unanswered: Report) -> AsyncIterator[None]:
+async def _polls(name: str, unanswered: Reporter) -> AsyncIterator[None]:
     """Yield whenever a poll is due: often at first, and rarely once no approver seems to exist."""
     backoff, began = Backoff(*POLLS, jitter=lambda: 0.0), time.monotonic()
     while time.monotonic() - began < REPORT_AFTER:
@@ -159,7 +159,7 @@ def event_of(node: str, what: str, why: str, now: datetime.datetime) -> Json:
     return warning(about_node(node), digest, "NoCertificate", message, node, now)
 
 
-def event_sender(client: Client, node: str, what: str) -> Report:
+def event_sender(client: Client, node: str, what: str) -> Reporter:
     """Return a function that sends an Event with a reason. `client` sends with the node's own identity."""
 
     async def report(why: str) -> None:

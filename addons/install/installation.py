@@ -331,9 +331,7 @@ class Installation:
         return stuck
 
     def _free_addresses(self, spec: InstallSpec) -> None:
-        """Remove the addresses that the hub added to the node for pods, once the hub has ended: it would restore
-        them.
-        """
+        """Remove the addresses that the hub added to the node for pods, once the hub has ended: it restores them."""
         if not spec.hub.pod_address.makes or not self._services.can_be_called:
             return
         try:
@@ -362,9 +360,7 @@ class Installation:
                 self._say(f"`kubectl` still shows the previous image of {spec.pod}: {error}")
 
     def _credentials(self, spec: InstallSpec) -> Credentials:
-        """Return the hub's credentials: its own, or those obtained with its bootstrap token. ValueError if they cannot
-        be read.
-        """
+        """Return the hub's credentials: its own, or those by its bootstrap token. ValueError if unreadable."""
         credentials = load_kubeconfig(spec.kubeconfig, locate=partial(below, self._root))
         if spec.identity:
             return credentials

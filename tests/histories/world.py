@@ -44,8 +44,7 @@ class World:
         self.found: list[str] = []
         """Findings that need no quiet moment."""
         self.accepted: dict[str, set[str]] = {}
-        """The status, and the count of each event, that kubelet reported last, including those with an unknown
-        outcome."""
+        """The status, and the count of each event, that kubelet reported last, also with an unknown outcome."""
         self._posted: set[str] = set()
         """The events that kubelet has created, as far as it knows."""
         self.is_doubtful = False

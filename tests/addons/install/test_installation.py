@@ -190,8 +190,8 @@ def test_a_killed_installation_over_another_is_reverted(
     (guard,) = (root / "etc").rglob("edgehub-upgrade.*")
     assert ("nsenter" in guard.read_text()) == (method == "static-pod")
     for path in (KUBELET, str(former.hub_file), str(LEDGER / "ledger.json")):
-        whole = root / path[1:]
-        whole.with_name(f".{whole.name}.edgehub-new").write_text("killed amid a write")
+        installed = root / path[1:]
+        installed.with_name(f".{installed.name}.edgehub-new").write_text("killed amid a write")
     services = Recorded("true")
     Installation(root, services, print).settle(0)
     assert services.restarted

@@ -203,7 +203,7 @@ async def test_an_object_that_a_client_has_as_a_table_is_not_absent(node: Node) 
 @pytest.mark.parametrize("name", ["known", "absent"])
 @pytest.mark.parametrize("accept", ["text/html", "application/yaml", f"{JSON};as=Table;v=v9;g=meta.k8s.io"])
 async def test_a_form_that_the_hub_cannot_make_is_refused_first(node: Node, accept: str, name: str) -> None:
-    """As in kube-apiserver, a 406 comes before a 404; it was 404 or 503, by what the hub knew."""
+    """A 406 comes before a 404, like in kube-apiserver; it was 404 or 503, by what the hub knew."""
     assert await node.get(f"{TARGET}/{name}", accept) == 406, "and where nothing is known"
     node.hold(JSON_EVERYWHERE, 9, pod("known", 8))
     assert await node.get(f"{TARGET}/{name}", accept) == 406

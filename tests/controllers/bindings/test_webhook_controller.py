@@ -98,7 +98,7 @@ def test_a_binding_that_may_fail_does_not_block_a_workload(
         condition = {"type": "Injected", "status": "True", "reason": reason, "lastTransitionTime": now}
         status = {
             "injectedWorkloads": injected,
-            "conditions": [{**condition, "observedGeneration": generation}],
+            "conditions": [condition | {"observedGeneration": generation}],
         }
         bindings.scene.admin.patch(f"{bindings.path}/{name}/status", {"status": status})
 

@@ -99,13 +99,13 @@ async def test_a_quiet_hub_sends_renewals_with_few_statuses_and_logs_nothing(
 ) -> None:
     """Also one that has been rolled back: the manager's duties for nodes cost a hub nothing else."""
 
-    class Told(RecordedReports):
+    class NodeReports(RecordedReports):
         def publish_status(self, status: str) -> None:
             kubelet.lease.publish_status(status)
 
     hours, heartbeat = 2, 10
     write_rollback(tmp_path, "hub:3: the hub has ended")
-    hub = replace(parts.running_hub(state_dir=tmp_path), offline=Told(tmp_path))
+    hub = replace(parts.running_hub(state_dir=tmp_path), offline=NodeReports(tmp_path))
     with caplog.at_level(logging.INFO):
         async with kubelet.running(), beside(publish_fleet_status(hub)):
             for _ in range(hours * 3600 // heartbeat):
