@@ -19,7 +19,9 @@ import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
 
 from addons.offline.tables.copy_meta import (
+    APPLIED_WRITES,
     FORMER_HISTORY,
+    applied_in,
     described,
     is_shown,
     last_event_of,
@@ -232,11 +234,11 @@ class DiskCopy:
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         self._store.last_event = last_event_of(meta)
+        if access.disk.lost == losses:  # the database may have been set aside since
+            self.table.forget()
         self._load_history(meta)
         for listener in self._copies.on_read:
             listener(self._list_watch, self._store)
-        if access.disk.lost == losses:  # the database may have been set aside since
-            self.table.forget()
         if not self._stamped:
             self.table.change()
         return None
@@ -245,6 +247,8 @@ class DiskCopy:
         """Take an earlier process's history, and its views' checkpoints."""
         if (past := past_of(meta)) is not None:
             self._store.history.recall(past)
+        for key, version in applied_in(meta):
+            self._store.recall(key, version)
         if meta.get("process") != self._copies.process:
             self.former = checkpoints_of(meta)
         self.has_checkpoints = True
@@ -287,7 +291,9 @@ class DiskCopy:
         )
         item = change.new.stored if change.new is not None else None
         if item is None and change.is_local:
-            return  # the cloud's own event deletes it, here and at clients that come back after a restart
+            # The cloud's own event deletes it, here and at clients that come back after a restart.
+            self.table.change(is_urgent=True)
+            return
         # The node's own write at once: the copy must reach the disk before the journal's entry for the same write.
         self.table.put(object_name(change.key), item, is_urgent=is_own)
 
@@ -308,7 +314,7 @@ class DiskCopy:
     def _objects(self) -> Mapping[str, StoredText]:
         stored_rows = {} if self._refused else {object_name(item.key): item.stored for item in self._store}
         return stored_rows | {
-            object_name(item.key): item.stored for item in self._store.applied_deletions.values()
+            object_name(item.key): item.stored for item in self._store.applied.deletions.values()
         }
 
     def _batch(self, objects: TableChanges) -> Batch | None:
@@ -330,7 +336,7 @@ class DiskCopy:
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
-            COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.applied_deletions),
+            COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.applied.deletions),
             "past": [*store.history.past()],
         }
         if (now := self.checkpoints()).of_filters:
@@ -340,6 +346,8 @@ class DiskCopy:
             }
             meta |= {"process": self._copies.process, "rules": now.rules, "checkpoints": shown}
         self.has_checkpoints = "checkpoints" in meta
+        if store.applied:
+            meta[APPLIED_WRITES] = [[*key, one.version] for key, one in store.applied.items()]
         if self._refused:
             meta["refused"] = self._refused
         elif store.complete and not store.may_be_shown:

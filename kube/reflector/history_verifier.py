@@ -150,8 +150,10 @@ class HistoryVerifier:
 
     @property
     def _newest(self) -> LastSeenEvent:
-        newest = max(self._store, key=lambda item: item.version)
-        return LastSeenEvent(newest.key, newest.version)
+        """The newest object of the list. An applied write may have another version in the store than in the cloud."""
+        applied = self._store.applied
+        sent = (LastSeenEvent(item.key, item.version) for item in self._store if item.key not in applied)
+        return max(sent, key=lambda event: event.version, default=LastSeenEvent(("", ""), 0))
 
     def expect_count(self, version: int, count: int) -> None:
         """Start the watch at the newest object of the list, given the number of objects that the cloud has at a
@@ -208,13 +210,13 @@ class HistoryVerifier:
                     f"version {self._last_event.version} is not of {'/'.join(self._last_event.key)}"
                 )
             self._last_event = None
-            # The store has the list's objects, but the newest object of a list does not prove that all later events
-            # are known.
-            return not self._is_list
+            return False  # the store has it
         if not is_clouds or not version or version > self._resumed_at:
             if is_clouds and version:
                 self._passed(version - 1)
             return True
+        if self._is_list and key in self._store.applied:
+            return False
         if not self._is_list or self._store.get(key) is not None:
             raise HistoryDiverged(
                 f"{'/'.join(key)} was written at version {version}, but the store has no such event"

@@ -361,7 +361,8 @@ class Reflector:
                             limit.reschedule(None)
                         if self.paced is not None:
                             await self.paced(size)
-                        if self._bookmarks.are_needless(self.upstream):
+                        self._must_list |= self._store.applied.were_passed(self._store.version)
+                        if self._must_list or self._bookmarks.are_needless(self.upstream):
                             return
                 reader.close()
             except TimeoutError:

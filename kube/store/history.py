@@ -39,6 +39,31 @@ class LastSeenEvent(NamedTuple):
     version: int
 
 
+class AppliedWrite[I](NamedTuple):
+    """A write that the cloud accepted, and the node applied to its copy: of a version, or a deletion."""
+
+    version: int
+    """0 if it deleted the object."""
+    deleted: I | None = None
+
+
+class AppliedWrites[I](dict[tuple[str, str], AppliedWrite[I]]):
+    """The newest applied write of each object, until the cloud's own event of the object, or a list."""
+
+    @property
+    def deletions(self) -> dict[tuple[str, str], I]:
+        """The deleted objects. The disk still has them, for clients that return after a restart."""
+        return {key: write.deleted for key, write in self.items() if write.deleted is not None}
+
+    def has(self, key: tuple[str, str], version: int) -> bool:
+        """True if this write of an object was applied, or a later one. The node may have amended it since."""
+        return key in self and self[key].version >= version
+
+    def were_passed(self, version: int) -> bool:
+        """True if a watch has passed a write without its event, so that the cloud no longer has the write."""
+        return any(0 < write.version <= version for write in self.values())
+
+
 class Past(NamedTuple):
     """The part of a history that is stored on disk: which objects have changed since a version."""
 
@@ -74,7 +99,7 @@ class History[C: Recorded]:
     def __init__(self) -> None:
         self._entries: deque[tuple[int, C]] = deque()
         """Each change, with the lowest version at which clients have it."""
-        self._newest_local = -1
+        self.newest_local = -1
         """The version of clients when the last local change came."""
         self.newest_carried = 0
         """The newest version in the event of a local change: a client whose watch stopped there may hold later
@@ -94,7 +119,7 @@ class History[C: Recorded]:
         """Clear the history, and begin it at this version."""
         self._entries.clear()
         self._gaps.clear()
-        self._bytes, self._newest_local, self.newest_carried = 0, -1, 0
+        self._bytes, self.newest_local, self.newest_carried = 0, -1, 0
         self._oldest = self._names_gone_since = version
         self._past = Past(version)
 
@@ -110,8 +135,8 @@ class History[C: Recorded]:
         undoes it.
         """
         if change.is_local:
-            self._newest_local = at
-        self._entries.append((at + (at == self._newest_local), change))
+            self.newest_local = at
+        self._entries.append((at + (at == self.newest_local), change))
         self._bytes += change.size
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:
             self._forget_oldest()

@@ -1,7 +1,6 @@
 """The node's one copy of a list in the cloud: encoded objects by key, and their resourceVersion.
 
-A store knows neither the source of its objects nor their readers. A reflector passes it lists and watch events; it
-notifies its listeners once of each change, in version order.
+A store knows neither source nor readers: it gets lists and events, and notifies listeners of changes by version.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from kube.bounds import reached
 from kube.concurrency.notifier import Notifier
 from kube.packed_text import StoredText, packed
 from kube.requests.continue_tokens import key_text
-from kube.store.history import History, LastSeenEvent, Standing
+from kube.store.history import AppliedWrite, AppliedWrites, History, LastSeenEvent, Standing
 from kube.store.many_labels import compact_labels
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
@@ -72,8 +71,7 @@ class Item:
             return self.key[1]
         if path == "metadata.namespace":
             return self.key[0]
-        if self._fields is None:
-            self._fields = {}
+        self._fields = self._fields or {}
         if path not in self._fields:
             *parents, name = path.split(".")
             node = self.decode().fields
@@ -147,18 +145,14 @@ class Store:
         self.last_event: LastSeenEvent | None = None
         """The newest event since the last list. None if a list brought the store to its version."""
         self.standing = Standing.GOOD
-        self.former_version = 0
-        """The newest version that clients got from a previous history, before the cloud was restored."""
         self._former: dict[Key, Item] = {}
-        """The objects of the previous history."""
+        self.former_version = 0
+        """The newest version that clients got of the objects of a previous history, before the cloud was restored."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
-        self.applied_deletions: dict[Key, Item] = {}
-        """Objects that `apply_response` deleted, until the cloud's event. The disk still has them, for a restart."""
-        self._applied: set[Key] = set()
-        """Objects that `apply_response` changed, until the cloud's own event or list."""
+        self.applied: AppliedWrites[Item] = AppliedWrites()
         self._is_in_order = True
         self._bytes = 0
         self._listeners: list[StoreListener] = []
@@ -167,7 +161,7 @@ class Store:
     def empty(self) -> None:
         """Drop the objects of an unused store, to break the reference cycles with them."""
         self.complete = False
-        self._items, self._former, self.applied_deletions, self.history = {}, {}, {}, History()
+        self._items, self._former, self.applied, self.history = {}, {}, AppliedWrites(), History()
 
     def set_standing(self, standing: Standing) -> None:
         """Set how far the objects are trusted, in memory and on disk."""
@@ -267,7 +261,7 @@ class Store:
                 self.version, self.given_version = version, 0
                 for listener in self._listeners:
                     listener.restarted()
-        self.applied_deletions, self._applied = {}, set()
+        self.applied.clear()
         self.advance(version)
 
     def set_previous_objects(self, version: int, items: dict[Key, Item]) -> None:
@@ -289,21 +283,17 @@ class Store:
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.last_event = LastSeenEvent(item.key, item.version)
-        gone = self.applied_deletions.pop(item.key, None)
-        self._applied.discard(item.key)
-        if event_type == "DELETED" and (old or gone) is not None:  # without `old` for the disk alone
+        known = old or self.applied.deletions.get(item.key)
+        if event_type == "DELETED" and known is not None:  # without `old` for the disk alone
             self._commit(Change(item.version or self.version, item.key, old, None, item))
-        elif event_type != "DELETED" and _is_another(old, item):
+        elif event_type != "DELETED" and _is_another(known, item):
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
                 raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_STORE} bytes")
             self._commit(Change(item.version or self.version, item.key, old, item))
         self._notifier.notify()
 
     def amend(self, raw: bytes) -> None:
-        """Replace an object by the node's own form of it, at the same version; ValueError if it is malformed.
-
-        The cloud's next event for this object replaces it again.
-        """
+        """Replace an object by the node's form of it, until the cloud's next event; ValueError if it is malformed."""
         item = self._item(raw)
         old = self._items.get(item.key)
         if old is not None and old.version == item.version and old.raw != raw:
@@ -317,14 +307,23 @@ class Store:
         """
         old = self._items.get(key)
         if raw is not None:
+            version = self.codec.peek(raw).version
             item = self._item(self.codec.with_version(raw, old.version if old is not None else self.version))
-            if item.key == key and (old is None or old.raw != item.raw):
-                self._applied.add(key)
+            is_known = self.applied.has(key, version) or (old is not None and old.raw == item.raw)
+            if item.key == key and not is_known:
+                self.applied[key] = AppliedWrite(version)
                 self._commit(Change(item.version, key, old, item, is_local=True))
         elif old is not None:
+            self.applied[key] = AppliedWrite(0, old)
             self._commit(Change(self.version, key, old, None, old, is_local=True))
-            self.applied_deletions[key] = old
         self._notifier.notify()
+
+    def recall(self, key: Key, version: int) -> None:
+        """Take a write that an earlier process applied to an object: its version, 0 for a deletion."""
+        self.history.newest_local = self.version
+        self.applied[key] = AppliedWrite(version)
+        if not version:
+            self.apply_response(key, None)
 
     def advance(self, version: int) -> None:
         """Advance the version without a change: after a bookmark of the watch, or at the end of a list."""
@@ -370,11 +369,9 @@ class Store:
             old = self._items.get(key)
             if _is_another(old, item):
                 yield Change(item.version or version, key, old, item)
-            elif (
-                key in self._applied and old is not None and old.raw != item.raw
-            ):  # the cloud undid the write
+            elif key in self.applied and old is not None and old.raw != item.raw:  # the cloud undid the write
                 yield Change(item.version, key, old, item, is_local=True)
-        for key, last in (self.applied_deletions | self._items).items():
+        for key, last in (self.applied.deletions | self._items).items():
             if key not in items:
                 yield Change(version, key, self._items.get(key), None, last.with_version(version))
 
@@ -384,6 +381,8 @@ class Store:
 
     def _commit(self, change: Change) -> None:
         self._bytes = self._bytes_after(self._items.get(change.key), change.new)
+        if not change.is_local:
+            self.applied.pop(change.key, None)
         if change.new is None:
             self._items.pop(change.key, None)
         else:

@@ -133,7 +133,7 @@ def update_copy(store: Store, list_watch: ListWatch, ref: ObjectRef, form: Newes
         if form.obj is None:
             if held is not None and held.decode().uid == form.uid:
                 store.apply_response(key, None)
-        elif (held.version if held is not None else store.version) < form.version:
+        elif store.version < form.version:
             raw = raw_in(store, form.obj, metadata_only=list_watch.metadata_only)
             if raw is not None and _is_selected(store, list_watch, raw):
                 store.apply_response(key, raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 
 import orjson
@@ -14,6 +15,8 @@ from kube.wire.encoding import Encoding
 
 FORMER_HISTORY = "former"
 """A key of a copy's metadata: the copy has another history than the cloud."""
+APPLIED_WRITES = "applied"
+"""A key of a copy's metadata: the writes that the node applied, and the cloud's watch has not sent yet."""
 
 
 def is_shown(meta: Meta) -> bool:
@@ -27,6 +30,15 @@ def last_event_of(meta: Meta) -> LastSeenEvent | None:
         case [str(namespace), str(name), int(version)]:
             return LastSeenEvent((namespace, name), version)
     return None
+
+
+def applied_in(meta: Meta) -> list[tuple[tuple[str, str], int]]:
+    """Return the writes that the node applied to a copy, by object and version; empty if they are unreadable."""
+    with contextlib.suppress(TypeError, ValueError):
+        return [
+            ((str(namespace), str(name)), int(at)) for namespace, name, at in meta.get(APPLIED_WRITES, ())
+        ]
+    return []
 
 
 def list_watch_of(meta: Meta) -> ListWatch:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from addons.offline.copies import DiskCopies, DiskCopy
-from addons.offline.tables.copy_meta import described, last_event_of, list_watch_of, source_name
+from addons.offline.tables.copy_meta import applied_in, described, last_event_of, list_watch_of, source_name
 from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.tables.pending_rows import ROW_OVERHEAD
 from addons.offline.tables.write_behind import FLUSH_DELAY
@@ -108,6 +108,30 @@ async def test_a_copy_with_an_unverified_history_is_hidden_after_a_restart(copie
     store.set_standing(Standing.GOOD)
     await settled(copy)
     assert shown(await restored(copies)) == {"a": 3}
+
+
+@pytest.mark.parametrize("name", ["a", "new", ""], ids=["changed", "created", "deleted"])
+async def test_a_list_undoes_an_accepted_write_that_an_earlier_process_applied(
+    copies: DiskCopies, name: str
+) -> None:
+    """The hub was killed, and the cloud restored to a moment before the write, at the version of the copy."""
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    listed = [pod("a", 3), pod("b", 4)]
+    store.replace(CODEC, "v1", "Pod", 5, listed)
+    await settled(copy)
+    key, again = ("default", name or "a"), ("default", "b")
+    for recreated in (None, pod("b", 8)):
+        store.apply_response(again, recreated)
+    store.apply_response(
+        key, pod(name, 9).replace(b'"name"', b'"labels":{"new":""},"name"') if name else None
+    )
+    await settled(copy)
+    back = await restored(copies)
+    assert {item.key: item.raw for item in back} == {item.key: item.raw for item in store}
+    assert back.applied.keys() == {key, again}
+    back.replace(CODEC, "v1", "Pod", 5, listed)
+    assert [item.raw for item in back] == listed
 
 
 @pytest.mark.parametrize("list_watch", LIST_WATCHES)
@@ -370,5 +394,6 @@ def test_a_checkpoint_in_an_earlier_format_has_no_hidden_objects() -> None:
     ],
 )
 def test_malformed_metadata_of_a_copy_is_empty(meta: dict[str, Any]) -> None:
+    assert not applied_in({"applied": meta.get("past")})
     assert past_of(meta | {"version": 5}) is None
     assert checkpoints_of(meta) == Checkpoints()

@@ -225,6 +225,22 @@ def test_an_event_that_contradicts_the_list_disproves_the_history(
         just_listed.event(("a", name), version, has_gone=has_gone)
 
 
+@pytest.mark.parametrize("write", [Toy("new", version=33), Toy("y", version=33), None])
+def test_an_applied_write_is_no_object_of_the_list(just_listed: HistoryVerifier, write: Toy | None) -> None:
+    """The cloud sends it after the list's objects: a new one, another y, or the deletion of y."""
+    store = just_listed._store
+    key = write.key if write is not None else ("a", "y")
+    store.apply_response(key, write.raw(store.codec.encoding) if write is not None else None)
+    just_listed.expect_count(35, len(store))
+    start = just_listed.watch_from
+    for name, version, has_gone in (("x", 4, False), ("y", 11, False), (key[1], 33, write is None)):
+        if version > start and just_listed.event(("a", name), version, has_gone=has_gone):
+            tell(store, "DELETED" if has_gone else "MODIFIED", Toy(name, version=version))
+    store.advance(36)
+    just_listed.progress()
+    assert just_listed.is_verified
+
+
 @pytest.mark.parametrize("event", [("new", 36), None], ids=["before an event", "at the version"])
 def test_another_object_count_is_verified_by_names(
     just_listed: HistoryVerifier, event: tuple[str, int] | None

@@ -98,6 +98,27 @@ async def test_a_restored_cloud_is_detected_by_objects_that_were_deleted(
     await until(reflector, store, lambda: found.is_set() and copied(reflector, store, cloud)())
 
 
+async def test_a_restored_cloud_undoes_an_accepted_write_once_it_has_passed_its_version(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    """The cloud was restored to the version of the copy, so nothing but the missing event says so."""
+    reflector, store = await listed(cloud, start)
+    before = cloud.store.snapshot()
+    await cloud.stop()
+    item = next(iter(store))
+    written = item.raw.replace(b'"text":""', b'"text":"new"')
+    store.apply_response(item.key, store.codec.with_version(written, store.version + 3))
+    assert store.applied
+    cloud.store.restore(before)
+    await cloud.start()
+    for number in range(3):
+        cloud.store.create(service(f"later{number}"))
+    await until(reflector, store, lambda: equal(store, cloud) and not store.applied)
+    assert (undone := store.get(item.key)) is not None
+    assert undone.raw == item.raw
+    assert reflector.lists == 2
+
+
 async def test_an_expired_version_is_counted_at_the_current_version(
     cloud: ScriptableCloud, start: Start
 ) -> None:

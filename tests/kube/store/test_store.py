@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -125,6 +126,27 @@ def test_a_local_write_of_an_unreadable_object_changes_nothing(encoding: Encodin
     with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words
         store.amend(b"\xff{")
     assert recorder.heard == []
+
+
+def test_an_accepted_write_is_applied_once_and_ends_with_the_clouds_event(encoding: Encoding) -> None:
+    """The node has amended the object since, and a resumed watch repeats the event before the write."""
+    x, gone = Toy("x", version=4), Toy("gone", version=5)
+    store = filled(10, x, gone, encoding=encoding)
+    written = replace(x, version=11, app="accepted")
+    store.apply_response(x.key, written.raw(encoding))
+    store.apply_response(gone.key, None)
+    amended = replace(x, app="accepted", address="10.0.0.2").raw(encoding)
+    store.amend(amended)
+    store.apply_response(x.key, written.raw(encoding))
+    for toy in (x, gone):
+        tell(store, "MODIFIED", toy)
+    assert {item.key: item.raw for item in store} == {x.key: amended}
+    assert not store.applied.were_passed(store.version)
+    store.advance(11)
+    assert store.applied.were_passed(store.version)
+    tell(store, "MODIFIED", replace(written, version=12))
+    tell(store, "DELETED", replace(gone, version=13))
+    assert not store.applied
 
 
 def test_a_relist_is_notified_as_its_changes_in_the_order_of_versions(encoding: Encoding) -> None:

@@ -100,6 +100,32 @@ OPERATIONS = st.one_of(
         *[("open_list", (0, False, False)), ("restore", ())],
     ],
 )
+@example(  # the same, after a restart of the hub
+    views=[(scope(), False, "p")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("unlink", ()),
+            ("back_up", ()),
+            ("put", (("a", "x"), "", "10.0.0.1", "i")),
+            ("apply_response", (("a", "x"),)),
+        ],
+        *[("crash", ("",)), ("restore", ())],
+    ],
+)
+@example(  # a new object of such a write, which a client holds
+    views=[(scope(), False, "p")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("restore", ()),
+            ("unlink", ()),
+            ("put", (("a", "x"), "", "10.0.0.1", "i")),
+            ("apply_response", (("a", "x"),)),
+        ],
+        *[("open_watch_list", (0,)), ("crash", ("",)), ("restore", ())],
+    ],
+)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),

@@ -70,6 +70,7 @@ class Copy:
 
     version: int
     raws: tuple[bytes, ...]
+    applied: dict[Key, int]
     past: Past
     checkpoints: dict[str, Checkpoint | None]
 
@@ -182,13 +183,14 @@ class World:
     # -- the disk, and a crash ----------------------------------------------------------------------------------
 
     def write(self) -> None:
-        objects = [*self.store, *self.store.applied_deletions.values()]
+        objects = [*self.store, *self.store.applied.deletions.values()]
         checkpoints = {
             rule: made.checkpoint(max(self.of_elsewhere, self.of_edits))
             for rule, made in self.projections.items()
         }
         raws, past = tuple(item.raw for item in objects), self.store.history.past()
-        self.copy = Copy(self.store.version, raws, past, checkpoints)
+        applied = {key: one.version for key, one in self.store.applied.items()}
+        self.copy = Copy(self.store.version, raws, applied, past, checkpoints)
 
     def crash(self, verdict: str) -> None:
         """Kill the process, and start the next one with the data on disk. Clients retain their state. An input may
@@ -202,6 +204,8 @@ class World:
         self.store = Store()
         self.store.replace(store.codec, store.api_version, store.kind, copy.version, copy.raws)
         self.store.history.recall(copy.past)
+        for key, at in copy.applied.items():
+            self.store.recall(key, at)
         self.cloud.untold[:] = [each for each in self.cloud.log if each[1].version > copy.version]
         self.inputs |= {("p", "i"): verdict} if verdict else {}
         self.projections.clear()
