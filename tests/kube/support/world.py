@@ -247,7 +247,8 @@ class World:
         number %= len(self.views)
         projection = self.projection(rule)
         if not projection.is_pending:
-            self.of_edits = max(view.version for view in self.views)
+            self.of_edits = max(self.of_elsewhere, *(view.version for view in self.views))
+            self.issued_under_other_rules = max(self.issued_under_other_rules, self.of_elsewhere)
             for made in self.projections.values():
                 made.former = None
             if self.copy is not None:
