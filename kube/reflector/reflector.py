@@ -1,7 +1,4 @@
-"""Keeps a store equal to the cloud: lists the objects, watches them, resumes the watch, and lists again if it must.
-
-The rules are those of client-go's reflector.
-"""
+"""Keeps a store equal to the cloud by the rules of client-go's reflector: lists, watches, resumes, or lists again."""
 
 from __future__ import annotations
 

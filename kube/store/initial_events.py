@@ -70,11 +70,12 @@ def correction(
 
 
 def _made_after(store: Store, version: int) -> set[Key]:
-    """The objects that were created after a version, by the history, so that no client at that version holds them."""
+    """The objects that the cloud created after a version, so that no client at that version holds them."""
     first: dict[Key, bool] = {}
     if version > max(store.former_version, store.history.newest_carried):
         for change in store.history.after(version):
-            first.setdefault(change.key, change.old is None and not change.is_deletion)
+            was_made = change.old is None and not change.is_deletion and not change.is_local
+            first.setdefault(change.key, was_made)
     return {key for key, was_made in first.items() if was_made}
 
 

@@ -126,6 +126,15 @@ OPERATIONS = st.one_of(
         *[("open_watch_list", (0,)), ("crash", ("",)), ("restore", ())],
     ],
 )
+@example(  # such an object, listed after a restart, that leaves its selector
+    views=[(scope(labels="!app"), False, "p")],
+    log_bytes=PLENTY,
+    operations=[
+        *[("delete", (("a", "x"),)), ("delete", (("a", "y"),)), ("write", ()), ("crash", ("",))],
+        *[("unlink", ()), ("put", (("a", "y"), "", "10.0.0.1", "i")), ("apply_response", (("a", "y"),))],
+        *[("put", (("a", "y"), "web", "10.0.0.1", "i")), ("open_list", (0, False, False))],
+    ],
+)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),
