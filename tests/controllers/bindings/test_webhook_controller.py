@@ -94,12 +94,9 @@ def test_a_binding_that_may_fail_does_not_block_a_workload(
     def set_status(name: str, reason: str, injected: int) -> None:
         """Write a binding's status in place of the controller, which does not run here."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        generation = bindings.get(name)["metadata"]["generation"]
         condition = {"type": "Injected", "status": "True", "reason": reason, "lastTransitionTime": now}
-        status = {
-            "injectedWorkloads": injected,
-            "conditions": [condition | {"observedGeneration": generation}],
-        }
+        condition["observedGeneration"] = bindings.get(name)["metadata"]["generation"]
+        status = {"injectedWorkloads": injected, "conditions": [condition]}
         bindings.scene.admin.patch(f"{bindings.path}/{name}/status", {"status": status})
 
     name = bindings.scene.name("web")
