@@ -170,7 +170,7 @@ def test_an_option_read_only_at_the_start_cannot_change_later(
     (name,) = late
     before = options.settings, getattr(context.options, name)
     with pytest.raises(
-        exceptions.OptionsError, match=rf"{name} cannot change while the hub runs: start the hub anew"
+        exceptions.OptionsError, match=rf"{name} cannot change while the hub runs: restart the hub"
     ):
         context.configure(options, **late)
     assert (options.settings, getattr(context.options, name)) == before

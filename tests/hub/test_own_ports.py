@@ -18,7 +18,7 @@ from tests.hub.support.process import ROOT, Hub, started
 from tests.support.browser import Browser
 from tests.support.terminal import Terminal
 
-REFUSED = "the ports of this process are the hub's own"
+REFUSED = "the hub owns the ports of this process"
 
 
 async def serves(hub: Hub) -> None:

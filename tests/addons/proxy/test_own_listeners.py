@@ -79,7 +79,7 @@ async def test_a_change_is_refused_before_anything_closes(
     world: World, change: Callable[[OptManager], None]
 ) -> None:
     before, opened, instances = world.values(), world.listening(), [*world.server.servers]
-    with pytest.raises(OptionsError, match="the ports of this process are the hub's own"):
+    with pytest.raises(OptionsError, match="the hub owns the ports of this process"):
         change(world.options)
     for _ in range(10):
         await asyncio.sleep(0)  # the update that mitmproxy's own addon has begun
