@@ -116,6 +116,7 @@ async def hubs(cluster: Cluster, folder: Path) -> AsyncIterator[dict[str, Hub]]:
         yield made
     finally:
         await asyncio.wait([starting])  # no cancellation ends a thread
+        starting.exception()  # marks it as retrieved: Ctrl-C ends a hub that has no session of its own yet
         await asyncio.gather(*(asyncio.to_thread(hub.stop) for hub in made.values()))
 
 

@@ -154,8 +154,8 @@ def test_key_encipherment_is_allowed() -> None:
 
 
 DENIED = {
-    "no node": (asked(user="system:serviceaccount:a:b"), "no node"),
-    "a node outside the group": (asked(groups=frozenset({"system:authenticated"})), "no node"),
+    "no node": (asked(user="system:serviceaccount:a:b"), "is not a node"),
+    "a node outside the group": (asked(groups=frozenset({"system:authenticated"})), "is not a node"),
     "another node's name": (asked(pem_of("system:node:n2", ["10.0.0.1"])), "common name"),
     "no common name": (asked(pem_of("", ["10.0.0.1"])), "common name"),
     "another group": (asked(pem_of(USER, ["10.0.0.1"], ["system:masters"])), "organisation"),
