@@ -85,6 +85,16 @@ def test_a_watch_starts_at_the_last_event_that_the_store_has_seen(large: Store) 
     verifier.event(("a", "x"), 21)
 
 
+def test_the_last_event_is_taken_again_unless_its_object_was_written_since(large: Store) -> None:
+    """It notifies the store's listeners, though nothing changes; an applied write is newer."""
+    verifier = HistoryVerifier(large)
+    for is_written in (False, True):
+        if is_written:
+            large.apply_response(("a", "y"), Toy("y", version=33, app="web").raw(large.codec.encoding))
+        assert verifier.expect_last_event()
+        assert verifier.event(("a", "y"), 11) is not is_written
+
+
 @pytest.mark.parametrize(("name", "version"), [("x", 11), ("y", 12), ("z", 21)])
 def test_another_event_at_that_version_disproves_the_history(large: Store, name: str, version: int) -> None:
     verifier = HistoryVerifier(large)
