@@ -55,6 +55,10 @@ class AppliedWrites[I](dict[tuple[str, str], AppliedWrite[I]]):
         """The deleted objects. The disk still has them, for clients that return after a restart."""
         return {key: write.deleted for key, write in self.items() if write.deleted is not None}
 
+    def deleted(self, key: tuple[str, str]) -> I | None:
+        """The object under this key if a write deleted it."""
+        return self[key].deleted if key in self else None
+
     def has(self, key: tuple[str, str], version: int) -> bool:
         """True if this write of an object was applied, or a later one. The node may have amended it since."""
         return key in self and self[key].version >= version

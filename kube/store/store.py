@@ -283,7 +283,7 @@ class Store:
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.last_event = LastSeenEvent(item.key, item.version)
-        known = old or self.applied.deletions.get(item.key)
+        known = old or self.applied.deleted(item.key)
         if event_type == "DELETED" and known is not None:  # without `old` for the disk alone
             self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif event_type != "DELETED" and _is_another(known, item):
