@@ -199,8 +199,12 @@ class CachedResponses:
 
     async def in_all_forms(self, key: ResponseKey) -> list[CachedResponse]:
         """Return the cached answers to a request, that of the key first, then those in other forms."""
-        ref, own = ObjectRef.parse(key.about), await self.get(key)
-        found = [own] if own is not None else []
+        own = await self.get(key)
+        return [*([own] if own is not None else ()), *await self.in_other_forms(key)]
+
+    async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
+        """Return the cached answers to a request, without that of the key."""
+        ref, found = ObjectRef.parse(key.about), list[CachedResponse]()
         of_question = key.owner, key.question
         for name in self._shares.about(ref) if ref is not None else ():
             entry = self._shares.entries.get(name)

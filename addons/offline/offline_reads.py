@@ -107,13 +107,14 @@ class OfflineReads:
         StatusError 406 before all others for a form that only the cloud may have, 404 if the object is known to be
         absent, 410 and 504 for a version or page that the node does not have.
         """
-        answer = await self._answers.get(request.key(identity.user))
+        key = request.key(identity.user)
+        answer = await self._answers.get(key)
         if answer is None and read is not None and not acceptable(request.accept):
             raise not_acceptable("without the cloud, objects come as JSON, protobuf or a Table")
         if read is None:
             return cached_answer(answer)
         if read.verb == "get":
-            forms = await self._answers.in_all_forms(request.key(identity.user))
+            forms = [*([answer] if answer is not None else ()), *await self._answers.in_other_forms(key)]
             newest = newest_object(forms)
             if newest is not None and (answer is None or 0 < answer.version() < newest.version()):
                 answer = newest
