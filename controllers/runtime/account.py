@@ -48,8 +48,8 @@ class LoadedAccount:
     def headers(self) -> Headers:
         """Return the headers of a request. A token in a file is read again for each request."""
         bearer = self._configuration.api_key.get("BearerToken", "")
-        if token := self._token.read().decode("ascii", "ignore").strip().splitlines():
-            bearer = f"Bearer {token[0]}"  # no header can have the further lines of a file
+        if token := self._token.read_token():
+            bearer = f"Bearer {token}"
         authorization = [("Authorization", bearer.strip())] if bearer else []
         return [*authorization, *self._impersonation]
 

@@ -55,6 +55,10 @@ class DataOrFile:
                 raise OSError(error.errno, what, str(self.path)) from None
         return self.data
 
+    def read_token(self) -> str:
+        """Return the first line, as a header has no further ones; "" if there is none. OSError as in `read`."""
+        return next(iter(self.read().decode("ascii", "ignore").strip().splitlines()), "")
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -90,8 +94,8 @@ class User:
 
     @property
     def bearer(self) -> str:
-        """The value of the Authorization header, "" without a token. No header can have the further lines of a file."""
-        token = next(iter(self.token.read().decode("ascii", "ignore").strip().splitlines()), "")
+        """The value of the Authorization header, "" without a token."""
+        token = self.token.read_token()
         return f"Bearer {token}" if token else ""
 
 
