@@ -290,7 +290,7 @@ class Installation:
             self._try(lambda: self._services.restart_clients(spec.service))
         if stuck:
             return f"{stuck}: fix that, and run `edgehub uninstall` again; the hub runs on until then"
-        if self._services.can_be_called:
+        if self.acts:
             self._release_pods(spec, restarts=restarts_pods)
         if spec.method == "systemd":
             self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.early_listeners)))
@@ -332,7 +332,7 @@ class Installation:
 
     def _free_addresses(self, spec: InstallSpec) -> None:
         """Remove the addresses that the hub added to the node for pods, once the hub has ended: it restores them."""
-        if not spec.hub.pod_address.makes or not self._services.can_be_called:
+        if not spec.hub.pod_address.makes or not self.acts:
             return
         try:
             asyncio.run(wait_until_gone(spec.hub, time.monotonic() + LIMIT_OF_STATIC_POD))
@@ -344,7 +344,7 @@ class Installation:
 
     def _leave_fleet(self, spec: InstallSpec) -> None:
         """Remove the hub from the fleet, if the cloud answers."""
-        if not self._services.can_be_called or not below(self._root, spec.kubeconfig).exists():
+        if not self.acts or not below(self._root, spec.kubeconfig).exists():
             return
         try:
             asyncio.run(_remove_status(self._credentials(spec), spec.node))

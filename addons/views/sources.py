@@ -257,8 +257,8 @@ class Sources:
         made.bound = self._logs if made.user else self._hub_logs
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.paced = partial(self.idling.pace, made)
-        for tell in self.on_new:
-            tell(made)
+        for listener in self.on_new:
+            listener(made)
         return made
 
     def _newest_given(self, type_: ResourceType) -> int:
