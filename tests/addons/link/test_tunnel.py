@@ -318,3 +318,4 @@ async def test_a_handshake_may_succeed_after_its_waiter_was_cancelled() -> None:
     server = ServerTls(tls, ServerHealth(SERVER))
     server.secured.cancel()
     server.agreed(tls)
+    assert server.secured.cancelled()
