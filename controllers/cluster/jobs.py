@@ -43,10 +43,10 @@ def job_name(prefix: str, about: str, suffix: str) -> str:
     return f"{prefix}{about}-{suffix}"
 
 
-def new_job(meta: Json, duty: str, node: str, pod_spec: Json, *, deadline: int, ttl: int) -> Json:
+def new_job(meta: Json, duty: str, node: str, pod_spec: Json, *, ttl: int, **limits: int) -> Json:
     """Return a Job for a duty on a node, with one attempt and without a service account token.
 
-    `meta` has at least namespace and name. `deadline` are seconds from the start, `ttl` seconds from the end.
+    `meta` has at least namespace and name. `ttl` are seconds from the end, `limits` further fields of the Job.
     """
     labels = {JOB: duty}
     on_node = {
@@ -62,7 +62,7 @@ def new_job(meta: Json, duty: str, node: str, pod_spec: Json, *, deadline: int, 
         "metadata": {**meta, "labels": labels},
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": deadline,
+            **limits,
             "ttlSecondsAfterFinished": ttl,
             "template": {"metadata": {"labels": labels}, "spec": on_node | pod_spec},
         },

@@ -73,9 +73,9 @@ class NodesController(Controller):
     async def reconcile(self, key: Key) -> None:
         pool = self._pools.get(key)
         self._counts.pop(key, None)
-        if pool is None and key[1]:
-            return  # a node of no pool is left as it is
         nodes = [node for _, node in self._nodes.items() if node.pool == key[1] and not node.deleting]
+        if pool is None and not nodes:
+            return
         now = datetime.now(UTC).replace(microsecond=0)
         waves = read_waves(pool.own_annotations if pool is not None else {})
         edge_nodes = await self._facts(pool, nodes, waves.version, now)
@@ -106,11 +106,11 @@ class NodesController(Controller):
     ) -> list[EdgeNode]:
         leaders = {leader.node for leader in pool.leaders} if pool is not None else set()
         phases = {node.name: read_phase(node.annotations.get(PHASE, "")) for node in nodes}
-        # A node that leaves its pool keeps its hub, as long as it has the label.
+        # A node that leaves its pool, or whose pool is deleted, keeps its hub, as long as it has the label.
         wanting = {
             node.name
             for node in nodes
-            if node.labels.get(self._label) == "true" and (node.pool or phases[node.name])
+            if node.labels.get(self._label) == "true" and (pool is not None or phases[node.name])
         }
         asks = bool(version and wanting) or any(
             _asks_for_hub(name in wanting, phase) for name, phase in phases.items()

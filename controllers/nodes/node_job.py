@@ -12,8 +12,9 @@ from kube.json_type import Json
 
 DUTY = "node"
 PREFIX = "edgehub-node-"
-DEADLINE = 60 * 60
-"""Seconds that a Job may take, from its start on the node."""
+DEADLINE = 24 * 60 * 60
+"""Seconds that a Job's pod may take on the node, with the pull of its image. kubelet counts them: a deadline of the Job
+itself would also pass while the node is away, and the node would fail."""
 TTL = 24 * 60 * 60
 """Seconds for which a finished Job is kept, so that people can see why it failed."""
 END_JOB: Json = {"spec": {"activeDeadlineSeconds": 1}}
@@ -73,6 +74,7 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
         "volumeMounts": [{"name": "host", "mountPath": "/host"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
     }
     pod_spec: Json = {
+        "activeDeadlineSeconds": DEADLINE,
         "hostPID": True,
         "hostNetwork": True,
         "priorityClassName": "system-node-critical",
@@ -83,7 +85,7 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
         ],
     }
     meta: Json = {"namespace": namespace, "name": name_of(node, phase)}
-    return new_job(meta, DUTY, node, pod_spec, deadline=DEADLINE, ttl=TTL)
+    return new_job(meta, DUTY, node, pod_spec, ttl=TTL)
 
 
 def termination_message(pods: list[Json]) -> str:

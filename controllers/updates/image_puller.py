@@ -64,7 +64,7 @@ def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
         },
         "containers": containers,
     }
-    return new_job(meta, DUTY, pod.node, pod_spec, deadline=DEADLINE, ttl=TTL)
+    return new_job(meta, DUTY, pod.node, pod_spec, ttl=TTL, activeDeadlineSeconds=DEADLINE)
 
 
 def asked_revision(pod: DaemonPod) -> str:

@@ -8,6 +8,7 @@ from addons.install.commands import make_parser
 from controllers.cluster.jobs import LONGEST_NAME
 from controllers.nodes.conversion import Direction, Phase, Stage
 from controllers.nodes.node_job import (
+    DEADLINE,
     LONGEST_MESSAGE,
     arguments,
     name_of,
@@ -50,6 +51,13 @@ def test_the_jobs_pod_runs_on_the_node_without_a_token() -> None:
     assert pod["automountServiceAccountToken"] is False
     assert [each["image"] for each in pod["containers"]] == ["edgehub:1"]
     assert [each["name"] for each in pod["volumes"]] == ["host", "tmp"]
+
+
+def test_an_absent_node_does_not_exceed_the_deadline_of_its_job() -> None:
+    """kube-controller-manager counts a Job's deadline wherever the node is; kubelet counts a pod's from its start."""
+    spec = node_job("kube-system", "n1", ROUND, "edgehub:1")["spec"]
+    assert "activeDeadlineSeconds" not in spec
+    assert spec["template"]["spec"]["activeDeadlineSeconds"] == DEADLINE
 
 
 def test_the_termination_message_of_a_failed_job_is_read() -> None:
