@@ -53,8 +53,7 @@ class HubService:
     def run(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
         """Start the hub by systemd after these files have changed. kubelet starts a static pod by itself."""
         if spec.method == "systemd":
-            opens_anew = any(change.path == SOCKET_FILE for change in changed)
-            self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
+            self._services.start_hub(opens_anew=any(change.path == SOCKET_FILE for change in changed))
 
     def end_pod(self, spec: InstallSpec, manifest: bytes) -> None:
         """Remove a static pod's manifest before its replacement is written, unless kubelet treats both as the same pod.

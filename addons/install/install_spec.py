@@ -156,16 +156,17 @@ class InstallSpec:
         for path in (hub.state_dir, *_files(hub)):
             if not path.is_absolute():
                 raise ValueError(f"after --: {path}: give the absolute path: the hub runs in another folder")
+        if not (hub.port and hub.admin_port):
+            raise ValueError(
+                "after --: an installed hub needs --port and --admin-port, for kubelet and for its health"
+            )
         flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         own = self._own_kubeconfig(ledger)
         if self.method == "systemd":
-            handed = hub.early_listeners
-            started = unit(
-                [self.program, *arguments], makes_address=hub.pod_address.makes, has_sockets=bool(handed)
-            )
-            sockets = [FileChange(SOCKET_FILE, socket_unit(handed).encode())] if handed else []
-            return [*own, *sockets, FileChange(self.hub_file, started.encode())]
+            started = unit([self.program, *arguments], makes_address=hub.pod_address.makes)
+            sockets = FileChange(SOCKET_FILE, socket_unit(hub.early_listeners).encode())
+            return [*own, sockets, FileChange(self.hub_file, started.encode())]
         admin = hub.listen, hub.admin_port
         text = (own[0].data if own else ledger.present(self.kubeconfig) or b"").decode()
         started = static_pod(

@@ -119,6 +119,7 @@ class Installation:
         own, clients = spec.split(pending)
         self._ledger.begin(spec.to_json())
         try:
+            clear_rollback(self._ledger.locate(spec.hub.state_dir))
             if was_cut_short:
                 self._ledger.apply(own)
                 self._hub.start(spec, deadline, spec.hub_changes(self._ledger))
@@ -245,11 +246,12 @@ class Installation:
         """Restore the former hub, with the reason recorded in its state folder. Return the outcome as text."""
         former = trial.former
         failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
-        stuck = self._put_back(former, trial.before)
+        # First, as the former hub reads it at its start, and kubelet starts a pod as soon as its manifest is back.
         try:
             write_rollback(self._ledger.locate(former.hub.state_dir), f"{trial.target}: {why}")
         except OSError as error:
             self._say(f"cannot report this to the fleet: {error.filename}: {error.strerror}")
+        stuck = self._put_back(former, trial.before)
         self._try(lambda: self._hub.run(former, (FileChange(path, b"") for path in trial.before)))
         if stuck:
             return f"not all could be undone ({stuck})"
@@ -293,7 +295,7 @@ class Installation:
         if self.acts:
             self._release_pods(spec, restarts=restarts_pods)
         if spec.method == "systemd":
-            self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.early_listeners)))
+            self._try(self._services.stop_hub)
         stuck = self._restore([spec.hub_file])
         self._free_addresses(spec)
         self._leave_fleet(spec)

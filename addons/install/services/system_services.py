@@ -31,7 +31,9 @@ After=network-online.target
 Before=kubelet.service
 # Restart the hub however often it ends: without it the node is cut off from the cloud, and its sockets stay closed.
 StartLimitIntervalSec=0
-{sockets}
+Requires=edgehub.socket
+After=edgehub.socket
+
 [Service]
 Type=notify
 # kubelet starts after the hub, or after this time. A hub that waits for its node's identity counts as started.
@@ -110,19 +112,17 @@ Backlog=1024
 [Install]
 WantedBy=sockets.target
 """
-NEEDS_SOCKETS = "Requires=edgehub.socket\nAfter=edgehub.socket\n"
 
 
-def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bool = False) -> str:
+def unit(command: Sequence[str], *, makes_address: bool = False) -> str:
     """Return the unit that runs a command line. With `makes_address` it may configure network addresses.
 
-    With `has_sockets` systemd passes the sockets of `socket_unit` to the hub. ValueError for an argument with a control
-    character, since a line break would begin a new line of the unit.
+    systemd passes the sockets of `socket_unit` to the hub. ValueError for an argument with a control character, since a
+    line break would begin a new line of the unit.
     """
     return UNIT_TEXT.format(
         command=" ".join(map(_quoted, command)),
         capabilities="CAP_NET_ADMIN" if makes_address else "",
-        sockets=NEEDS_SOCKETS if has_sockets else "",
     )
 
 
@@ -307,22 +307,22 @@ class Services:
     def can_be_called(self) -> bool:
         return bool(self.program)
 
-    def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
+    def start_hub(self, *, opens_anew: bool = False) -> None:
         """Start or restart the hub, and enable it at boot.
 
         Its sockets stay open meanwhile, unless their addresses change.
         """
         self._call("daemon-reload")
-        self._call("enable", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
+        self._call("enable", SOCKET_UNIT, HUB_UNIT)
         self._call("stop", HUB_UNIT)
-        if has_sockets and opens_anew:
+        if opens_anew:
             self._call("restart", SOCKET_UNIT)
         # A hub that requests an identity may be unready for long. The installation waits, and prints why.
         self._call("start", "--no-block", HUB_UNIT)
 
-    def stop_hub(self, *, has_sockets: bool = False) -> None:
+    def stop_hub(self) -> None:
         """Stop and disable the hub, its sockets first: otherwise the next connection would start it again."""
-        self._call("disable", "--now", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
+        self._call("disable", "--now", SOCKET_UNIT, HUB_UNIT)
 
     def start_guard(self) -> None:
         """Start the guard that rolls back a killed upgrade, now and at each boot."""

@@ -107,13 +107,13 @@ def test_a_bootstrap_kubeconfig_may_name_files_beside_it(
 
 
 def test_the_doctor_checks_the_installed_hub(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
+    flags = ("--port", str(free_port()), "--tls-port", "0", "--admin-port", str(free_port()))
     kubelet = f"/{KUBELET}"
-    spec = InstallSpec("edge-9", "systemd", "/usr/bin/edgehub", "", off, kubelet, kubelet, ())
+    spec = InstallSpec("edge-9", "systemd", "/usr/bin/edgehub", "", flags, kubelet, kubelet, ())
     Installation(root, Services(""), print).install(spec, 1, 0)
     assert run(["doctor", "--root", str(root)]) == 1
     said = capsys.readouterr().out
-    assert f"127.0.0.1:{off[-1]} (--admin-port) is free" in said
+    assert f"127.0.0.1:{flags[-1]} (--admin-port) is free" in said
     assert ":10261" not in said
     assert "169.254.2.1: the hub gives itself the address" in said
 
@@ -121,9 +121,8 @@ def test_the_doctor_checks_the_installed_hub(root: Path, capsys: pytest.CaptureF
 def test_the_doctor_checks_the_program_at_the_path_in_the_unit(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
     kubelet = f"/{KUBELET}"
-    spec = InstallSpec("edge-9", "systemd", "/bin/sh", "", off, kubelet, kubelet, ())
+    spec = InstallSpec("edge-9", "systemd", "/bin/sh", "", (), kubelet, kubelet, ())
     Installation(root, Services(""), print).install(spec, 1, 0)
     run(["doctor", "--root", str(root)])
     assert f"failed   program      /bin/sh is not there below {root}" in capsys.readouterr().out
@@ -212,6 +211,15 @@ def test_a_relative_path_in_the_hubs_flags_is_refused_for_a_unit(
         == 1
     )
     assert "after --: a.pem: give the absolute path" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["--port", "--admin-port"])
+def test_an_install_without_a_port_that_it_needs_is_refused(
+    root: Path, capsys: pytest.CaptureFixture[str], port: str
+) -> None:
+    """The installation would wait in vain for kubelet or for the hub, and the sockets would outlive their hub."""
+    assert run(["install", "--root", str(root), "--dry-run", "--", port, "0"]) == 1
+    assert "after --: an installed hub needs --port and --admin-port" in capsys.readouterr().err
 
 
 def test_the_doctor_reports_a_missing_certificate_authority(

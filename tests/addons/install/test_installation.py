@@ -119,7 +119,7 @@ class KilledError(BaseException):
 class KilledServices(Services):
     """Services that kill the process at their first start."""
 
-    def start_hub(self, *, has_sockets: bool = False, opens_anew: bool = False) -> None:
+    def start_hub(self, *, opens_anew: bool = False) -> None:
         raise KilledError
 
 
@@ -139,6 +139,17 @@ def test_a_killed_run_is_finished_or_reverted_by_the_next(
         installation(root).upgrade("/other", "", 1, 0)
     installation(root).uninstall()
     assert files(root) == before
+
+
+def test_a_new_installation_reports_no_rollback_of_an_earlier_one(root: Path, spec: InstallSpec) -> None:
+    (state := root / "var/lib/edgehub").mkdir(parents=True)
+    installation(root).install(spec, 1, 0)
+    with pytest.raises(JoinError):
+        installation(root, systemctl="/no/such/systemctl").upgrade("/other", "", 1, 0)
+    assert read_rollback(state).startswith("/other: ")
+    installation(root).uninstall()
+    installation(root).install(spec, 1, 0)
+    assert read_rollback(state) == ""
 
 
 def test_a_killed_upgrade_is_reverted(root: Path, spec: InstallSpec) -> None:
@@ -336,6 +347,8 @@ def test_an_upgrade_of_a_static_pod_changes_its_image_or_restores_it(root: Path,
         installation(root, systemctl="/no/such/systemctl").upgrade("", "hub:2", 0.1, 0)
     assert manifest.read_bytes() == before
     assert read_rollback(state).startswith("hub:2: the hub does not answer at ")
+    recorded, restored = (path.stat().st_mtime_ns for path in (state / "rolled-back", manifest))
+    assert recorded <= restored, "the former hub reads the record when it starts"
     installation(root).upgrade("", "hub:2", 1, 0)
     assert manifest.read_bytes() == before.replace(b'"hub:1"', b'"hub:2"')
     assert read_rollback(state) == ""

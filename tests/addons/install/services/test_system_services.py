@@ -32,10 +32,10 @@ def systemctl(folder: Path, status: int = 0) -> str:
 
 def test_each_step_calls_systemctl(tmp_path: Path) -> None:
     services = Services(systemctl(tmp_path))
-    services.start_hub(has_sockets=True, opens_anew=True)
-    services.start_hub(has_sockets=True)
+    services.start_hub(opens_anew=True)
+    services.start_hub()
     services.restart_clients()
-    services.stop_hub(has_sockets=True)
+    services.stop_hub()
     services.reload()
     assert (tmp_path / "calls").read_text().splitlines() == [
         "daemon-reload",
@@ -98,7 +98,7 @@ def test_systemd_accepts_the_sockets_and_the_unit_that_needs_them(
     systemd_analyze: str, tmp_path: Path
 ) -> None:
     service, sockets = tmp_path / "edgehub.service", tmp_path / "edgehub.socket"
-    service.write_text(unit([sys.executable], has_sockets=True))
+    service.write_text(unit([sys.executable]))
     sockets.write_text(socket_unit([("127.0.0.1", 10261), ("fd00::9:1", 10268)]))
     assert "ListenStream=127.0.0.1:10261\nListenStream=[fd00::9:1]:10268\n" in sockets.read_text()
     done = subprocess.run(
