@@ -172,12 +172,11 @@ class Installation:
         own, clients = spec.split(pending)
         trial = Trial(former, self._snapshot(pending), target)
         self._ledger.settings = spec.to_json()
-        state = self._ledger.locate(spec.hub.state_dir)
         try:
             has_cloud = self.acts and asyncio.run(reaches_cloud(former.hub))
             if self.acts:
                 self._begin_trial(trial)
-            clear_rollback(state)
+            clear_rollback(self._ledger.locate(spec.hub.state_dir))
             self._hub.replace(spec, own, time.monotonic() + timeout)
             self._ledger.apply(clients)
             if clients:
