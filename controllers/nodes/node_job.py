@@ -33,11 +33,12 @@ if test "$1" = install && grep -qs '"settled": true' {LEDGER}; then
     echo 'a hub is installed here already: it stays as it is'
     exit 0
 fi
-printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- systemctl "$@"\\n' > {SYSTEMCTL}
+printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- "${{0##*/}}" "$@"\\n' > {SYSTEMCTL}
 chmod 700 {SYSTEMCTL}
+ln -sf systemctl "$(dirname {SYSTEMCTL})/journalctl"
 exec edgehub "$@"
 """
-"""The Job's program. It calls the host's systemctl in the namespaces of the host's PID 1.
+"""The Job's program. It calls the host's systemctl and journalctl in the namespaces of the host's PID 1.
 
 A hub that a person installed, and that the cloud does not know yet, keeps its method and its flags.
 """

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from secrets import token_hex
 
 from kube.json_type import Json
@@ -365,9 +366,22 @@ class Services:
         except ServiceError:
             return ""
         # An empty line separates the service's state from its log.
-        lines = logged.rstrip().partition("\n\n")[2]
+        lines = self._journal(unit) or logged.rstrip().partition("\n\n")[2]
         how = "has ended" if has_ended else "is waiting to start" if is_queued else "runs"
         return f"{unit} {how}, and its last lines are:\n{lines}" if lines else f"{unit} {how}"
+
+    def _journal(self, unit: str) -> str:
+        """Return a service's last lines by the journalctl beside systemctl; "" if there is none.
+
+        `systemctl status` leaves out the lines from before systemd scheduled the service's restart.
+        """
+        journalctl = *self._command[:-1], str(Path(self._command[-1]).with_name("journalctl"))
+        try:
+            return self._run(
+                "--quiet", f"--lines={LAST_LINES}", f"--unit={unit}", of=journalctl
+            ).stdout.rstrip()
+        except ServiceError:
+            return ""
 
     def _call(self, *arguments: str) -> None:
         if not self.program:
@@ -377,10 +391,10 @@ class Services:
             message = done.stderr.strip() or f"exit status {done.returncode}"
             raise ServiceError(f"{self.program} {' '.join(arguments)}: {message}")
 
-    def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *arguments: str, of: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+        """Run systemctl, or another command, with these arguments."""
+        command = *(of or self._command), *arguments
         try:
-            return subprocess.run(  # noqa: S603 - the operator names the program
-                [*self._command, *arguments], capture_output=True, text=True, timeout=TIMEOUT, check=False
-            )
+            return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)  # noqa: S603 - the operator names the program
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ServiceError(f"{self.program} {' '.join(arguments)}: {error}") from error

@@ -122,13 +122,34 @@ class Upgrades:
     def die_amid_installation(self, *flags: str) -> None:
         """Kill an installation with other flags when kubelet speaks to the new hub."""
         before = self.files()
-        self.node.run("systemd-run", "--unit=again", "edgehub", "install", "--healthy=600", *flags)
-        until("the new hub runs", lambda: "watching the hub" in self.log("again"), LONG)
-        until("kubelet writes by the new hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+        self._install_again("killed", *flags)
         assert self.files() != before
-        self.node.run("systemctl", "kill", "--signal=KILL", "again")
+        self.node.run("systemctl", "kill", "--signal=KILL", "killed")
         self.wait_until_back(before)
         until("kubelet writes by the former hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+
+    def install_flags_that_fail(self, clouds: Machine, *flags: str) -> None:
+        """Install with a flag that no hub knows; and with others, whose hub is killed once the link is cut."""
+        before = self.files()
+        done = self.node.try_run("edgehub", "install", "--timeout=60", *flags, "--nonsense=1")
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "unrecognized arguments: --nonsense=1" in done.stderr, done.stderr
+        assert "the former hub runs again" in done.stderr, done.stderr
+        assert self.files() == before, "byte for byte, the ledger too"
+
+        self._install_again("offline", *flags)
+        network.cut(clouds, self.node.name, Cut.HOLE)
+        self.node.run("systemctl", "kill", "--signal=KILL", "edgehub")
+        until("the reason", lambda: "the former hub runs again" in self.log("offline"), LONG)
+        self.wait_until_back(before)
+        until("kubelet writes by the former hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+        network.heal(clouds, self.node.name)
+
+    def _install_again(self, unit: str, *flags: str) -> None:
+        """Start an installation with other flags; return when kubelet writes through the new hub."""
+        self.node.run("systemd-run", f"--unit={unit}", "edgehub", "install", "--healthy=600", *flags)
+        until("the new hub runs", lambda: "watching the hub" in self.log(unit), LONG)
+        until("kubelet writes by the new hub", lambda: hub.has_heard_kubelet(self.node), LONG)
 
     def log(self, unit: str) -> str:
         return self.node.run("journalctl", f"--unit={unit}", "--no-pager")

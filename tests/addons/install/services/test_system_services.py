@@ -202,3 +202,10 @@ def test_the_last_log_lines_of_an_ended_service_are_reported(
     systemctl.write_text(f'#!/bin/sh\ncase $1 in show) echo "SubState={state}" ;; *) {printed} ;; esac\n')
     systemctl.chmod(0o755)
     assert Services(str(systemctl)).last_lines("k.service", of_running=of_running) == said
+    # systemctl knows only the lines since the last restart was scheduled.
+    journalctl = tmp_path / "journalctl"
+    journalctl.write_text('#!/bin/sh\necho "$@"\n')
+    journalctl.chmod(0o755)
+    lines = "--quiet --lines=8 --unit=k.service"
+    found = Services(f"env {systemctl}").last_lines("k.service", of_running=of_running)
+    assert found == said.replace("no such file", lines)
