@@ -103,8 +103,8 @@ class EdgeNode:
     """The version that its hub last reported; "" for none."""
     wanted_version: str = ""
     """The version that its pool requests; "" for any."""
-    rollback: str = ""
-    """The reason for a rollback, as the hub reports it; "" without one."""
+    need: str = ""
+    """The first finding about its hub in the fleet table, such as a rollback; "" for none."""
     job: JobState = JobState.NONE
     waiting: str | None = None
     """Why the Job's pod does not start; "" if it starts, None without a pod."""
@@ -314,9 +314,9 @@ def _is_as_asked(node: EdgeNode, phase: Phase) -> bool:
 def _missing(node: EdgeNode, phase: Phase) -> str:
     if not node.is_ready:
         return "the node is not Ready"
+    why = f" ({node.need})" if node.need else ""
     if not node.has_hub:
-        return "its hub does not report that it is healthy"
-    why = f" (rolled back from {node.rollback})" if node.rollback else ""
+        return f"its hub does not report that it is healthy{why}"
     return f"its hub has version {node.version} and not {phase.version}{why}"
 
 

@@ -129,7 +129,7 @@ class NodesController(Controller):
                 has_hub=_is_well(hub := hubs.get(node.name)),
                 version=hub.status.version if hub is not None else "",
                 wanted_version=version,
-                rollback=hub.status.rollback if hub is not None else "",
+                need=next(iter(hub.needs), "") if hub is not None else "",
                 job=jobs[node.name],
                 waiting=waiting.get(name_of(node.name, phase)) if (phase := phases[node.name]) else None,
                 message=node.hub[2],

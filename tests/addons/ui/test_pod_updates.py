@@ -223,6 +223,16 @@ async def test_an_update_on_a_hub_without_a_link_is_refused(pages: AdminClient) 
     assert await post(pages, "upgrade") == (503, DISCONNECTED)
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("action", ["upgrade", "imagepull"])
+async def test_other_methods_update_no_pod(
+    updating: AdminClient, pod_cloud: Cloud, method: str, action: str
+) -> None:
+    async with updating.session.request(method, f"{updating.url}{PATH}/{action}") as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    assert pod_cloud.changed == []
+
+
 @pytest.mark.parametrize("name", ["..", ".", "a%2Fb", "A"])
 async def test_only_valid_pod_names_are_sent_to_the_cloud(
     updating: AdminClient, pod_cloud: Cloud, name: str

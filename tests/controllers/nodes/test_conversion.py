@@ -180,13 +180,25 @@ def test_a_version_that_cannot_run_removes_no_hub(found: EdgeNode, expected: str
     assert found.job_version == expected
 
 
-def test_a_rolled_back_hub_is_reported_with_the_reason() -> None:
-    found = node_upgrading_to("2", "upgrade/check 2", since=LONG_AGO, rollback="hub:2: it ended")
+@pytest.mark.parametrize(
+    ("need", "has_hub", "missing"),
+    [
+        (
+            "rolled back from hub:2: it ended",
+            True,
+            "its hub has version 1 and not 2 (rolled back from hub:2: it ended)",
+        ),
+        ("", True, "its hub has version 1 and not 2"),
+        ("problems: 1", False, "its hub does not report that it is healthy (problems: 1)"),
+    ],
+)
+def test_a_node_that_fails_is_reported_with_what_its_hub_reports(
+    need: str, has_hub: bool, missing: str
+) -> None:
+    found = node_upgrading_to("2", "upgrade/check 2", since=LONG_AGO, need=need, has_hub=has_hub)
     [move] = plan([found], Waves(), NOW).actions
     assert isinstance(move, Move)
-    assert move.message == (
-        "its hub has version 1 and not 2 (rolled back from hub:2: it ended), 0:05:00 after its Job"
-    )
+    assert move.message == f"{missing}, 0:05:00 after its Job"
 
 
 def names(*given: str, **more: Any) -> list[EdgeNode]:

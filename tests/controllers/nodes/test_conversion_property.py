@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controllers.nodes.conversion import (
@@ -30,7 +30,7 @@ EVENTS = st.lists(
         st.sampled_from(
             [
                 *("label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"),
-                *("lead", "new node"),
+                *("lead", "new node", "killed manager"),
                 *("version 1", "version 2", "any version", "no image"),
             ]
         ),
@@ -54,6 +54,8 @@ class Pool:
         ]
         self.rounds: set[tuple[str, datetime]] = set()
         self.now = NOW
+        self.lifetime = COUNT
+        """The number of actions after which the manager is killed, amid the next one."""
 
     def happen(self, event: str, at: int) -> None:
         node = self.nodes[at]
@@ -64,7 +66,10 @@ class Pool:
             "complete": _with_hub(replace(node, job=JobState.COMPLETE, waiting=None)) if runs else node,
             "fail": replace(node, job=JobState.FAILED, waiting=None) if runs else node,
             "no image": replace(node, waiting="ErrImagePull") if runs else node,
-            "delete job": replace(node, job=JobState.NONE),
+            # A manager that was killed before it wrote the phase must still find the Job.
+            "delete job": node
+            if node.phase is not None and node.phase.stage is Stage.START
+            else replace(node, job=JobState.NONE),
             "away": replace(node, is_ready=False, is_heard=False),
             "back": node
             if node.is_heard
@@ -77,6 +82,8 @@ class Pool:
         }
         if event == "lead":
             self.nodes = [replace(each, leads=number == at) for number, each in enumerate(self.nodes)]
+        elif event == "killed manager":
+            self.lifetime = at
         elif event in VERSIONS:
             self.nodes = [replace(each, wanted_version=VERSIONS[event]) for each in self.nodes]
         else:
@@ -91,15 +98,15 @@ class Pool:
         ]
         found = plan(self.nodes, self.waves, self.now)
         self.check(found)
-        for action in found.actions:
-            at = int(action.node.removeprefix("n"))
+        lifetime, self.lifetime = self.lifetime, COUNT
+        for number, action in enumerate(found.actions[: lifetime + 1]):
+            at, is_killed = int(action.node.removeprefix("n")), number == lifetime
             if isinstance(action, MakeJob):
-                self.nodes[at] = replace(
-                    self.nodes[at],
-                    phase=action.phase.at(Stage.RUN, self.now),
-                    job=JobState.RUNNING,
-                    waiting="",
-                )
+                self.make_job(at, action)
+            if is_killed:
+                return
+            if isinstance(action, MakeJob):
+                self.nodes[at] = replace(self.nodes[at], phase=action.phase.at(Stage.RUN, self.now))
             elif isinstance(action, EndJob):
                 assert self.nodes[at].waiting, "no Job is ended that has started"
                 self.nodes[at] = replace(self.nodes[at], job=JobState.FAILED, waiting=None)
@@ -107,18 +114,28 @@ class Pool:
                 is_new = action.phase is not None and action.phase.stage is Stage.START
                 job = JobState.NONE if is_new else self.nodes[at].job
                 self.nodes[at] = replace(self.nodes[at], phase=action.phase, job=job)
-        assert sum(node.is_in_progress for node in self.nodes) <= self.waves.size(COUNT)
+
+    def make_job(self, at: int, action: MakeJob) -> None:
+        """Create the Job, unless a manager that was killed has created it."""
+        node = self.nodes[at]
+        if node.job is not JobState.NONE:
+            assert (node.name, action.phase.round) in self.rounds
+            return
+        assert (node.name, action.phase.round) not in self.rounds, "a round makes one Job"
+        self.rounds.add((node.name, action.phase.round))
+        goes_alone = not any(each.is_in_progress for each in self.nodes if each is not node)
+        assert goes_alone or not node.leads, "a leader goes by itself, however lately it was elected"
+        self.nodes[at] = replace(node, job=JobState.RUNNING, waiting="")
 
     def check(self, found: Plan) -> None:
+        assert sum(node.is_in_progress for node in self.nodes) <= self.waves.size(COUNT)
+        assert all(node.is_in_progress for node in self.nodes if node.job is JobState.RUNNING), (
+            "it is waited for"
+        )
         starting: list[EdgeNode] = []
         for action in found.actions:
             node = self.nodes[int(action.node.removeprefix("n"))]
-            if isinstance(action, MakeJob):
-                assert (action.node, action.phase.round) not in self.rounds, "a round makes one Job"
-                self.rounds.add((action.node, action.phase.round))
-                goes_alone = not any(each.is_in_progress for each in self.nodes if each is not node)
-                assert goes_alone or not node.leads, "a leader goes by itself, however lately it was elected"
-            elif isinstance(action, Move) and action.phase is not None and action.phase.stage is Stage.START:
+            if isinstance(action, Move) and action.phase is not None and action.phase.stage is Stage.START:
                 starting.append(node)
         if starting:
             assert not any(node.has_failed for node in self.nodes), "a pool that has stopped begins nothing"
@@ -132,6 +149,7 @@ class Pool:
 
 
 @given(st.integers(1, COUNT), EVENTS)
+@example(1, [("killed manager", 0), ("no label", 0), ("label", 1), ("label", 1)])
 def test_no_history_violates_an_invariant(size: int, events: list[tuple[str, int]]) -> None:
     pool = Pool(size)
     for event, at in events:
