@@ -23,7 +23,7 @@ from addons.requests.route_decision import (
     is_of_others,
     may_be_filtered,
 )
-from addons.server.filtered_get import FilteredGets, ask_for_object, is_filtered_get
+from addons.server.filtered_get import FilteredGets, ask_for_object, is_filtered_get, take_cells
 from addons.server.messages import NOWHERE, SWITCHED
 from addons.server.relay import finish
 from addons.telemetry import metrics
@@ -113,21 +113,20 @@ class Router:
         is_relayed = context.route.kind is RouteKind.RELAY
         if is_relayed and is_of_others(context.info, parts.issued_under_other_rules):
             context.route = corrected(context.info, context.caller, context.accept)
-        if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
-            ask_for_object(flow.request, context.route)
+        _ask_for_object(flow, context, with_cells=True)
         is_seen_here = context.route.filtered_by or context.route.kind is RouteKind.CACHED_RELAY
         if is_seen_here and context.info.verb != "watch":
             # As kube-apiserver, which answers it by HTTP. Behind a 101 the hub would see nothing.
             flow.request.headers.pop("Upgrade", None)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
-            self._answer_locally(context)
+            self._answer_locally(flow, context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
             if parts.cached_relay is not None and parts.cached_relay.goes_to_cloud(
                 context.info, context.caller
             ):
                 context.failover = self._fail_over
             else:
-                self._answer_locally(context)
+                self._answer_locally(flow, context)
         elif context.route.kind is RouteKind.KUBELET:
             await self._route_to_kubelet(context, flow.request)
         elif context.info.verb == "watch":
@@ -173,13 +172,16 @@ class Router:
             self._relayed.pop(flow.id, None)
         await self._end_write(flow, context)
         cached_relay, is_complete = self._parts.cached_relay, flow.response.raw_content is not None
-        if context.failover is not None and cached_relay is not None and is_complete:
-            request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
-            cached_relay.answers.keep_response(context.caller, request, answer, context.asked_at)
         code = 500
         try:
-            if is_filtered_get(flow, context):
-                await self._parts.filtered_gets.filter(flow.response, context)
+            is_filtered = is_filtered_get(flow, context)
+            cells = take_cells(flow.response) if is_filtered else None
+            _ask_for_object(flow, context, with_cells=False)  # of which copies have the answer
+            if context.failover is not None and cached_relay is not None and is_complete:
+                request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
+                cached_relay.answers.keep_response(context.caller, request, answer, context.asked_at)
+            if is_filtered:
+                await self._parts.filtered_gets.filter(flow.response, context, cells)
             code = flow.response.status_code
         except StatusError as error:
             code = error.code
@@ -202,7 +204,7 @@ class Router:
         self._record_lost_write(flow, context)
         if context.caller.credential_source is CredentialSource.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
-        self._answer_locally(context)
+        self._answer_locally(flow, context)
         context.upstream = None
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = NOWHERE
@@ -216,8 +218,9 @@ class Router:
         context.kubelet_port = target.port
         redirect(request, target.target)
 
-    def _answer_locally(self, context: RequestContext) -> None:
+    def _answer_locally(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         assert context.route is not None
+        _ask_for_object(flow, context, with_cells=False)
         context.answerer = self._parts.answerers[context.route.kind]
         if context.route.kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY, RouteKind.LOCAL):
             context.relay = self._relay
@@ -228,6 +231,7 @@ class Router:
         assert context is not None
         assert context.route is not None
         context.answerer = context.relay = None
+        _ask_for_object(flow, context, with_cells=True)
         if context.route.kind is RouteKind.VIEW:
             read, reason = context.route.read, context.route.reason
             context.route = Route(RouteKind.RELAY, f"no view of it: {reason}", read=read)
@@ -253,6 +257,12 @@ class Router:
             context.is_write = False
             request = _offline_request(context, flow.request)
             cached_relay.answers.lost(request, was_sent=context.upstream is not None)
+
+
+def _ask_for_object(flow: http.HTTPFlow, context: RequestContext, *, with_cells: bool) -> None:
+    route = context.route
+    if route is not None and route.filtered_by and route.kind is not RouteKind.VIEW:
+        ask_for_object(flow.request, route, with_cells=with_cells)
 
 
 def _offline_request(context: RequestContext, request: http.Request) -> OfflineRequest:

@@ -47,15 +47,17 @@ class FilteredGets:
             context.component, type_.group, type_.resource, context.info.verb
         )
 
-    async def filter(self, response: http.Response, context: RequestContext) -> None:
-        """Replace the response's object with its filtered form. StatusError 404 if the filters hide the object, 503 if
-        an input of the filters stays unknown.
+    async def filter(
+        self, response: http.Response, context: RequestContext, cells: CloudCells | None
+    ) -> None:
+        """Replace the response's object with its filtered form; `cells` are the cloud's, if it sent a Table.
+        StatusError 404 if the filters hide the object, 503 if an input of the filters stays unknown.
         """
         route = context.route
         assert route is not None
         assert route.representation is not None
         assert context.info.type is not None
-        sent, cells = _read(response)
+        sent = _read(response)
         try:
             async with asyncio.timeout(self.wait):
                 filtered = await self._judge(sent, context)
@@ -89,35 +91,43 @@ def is_filtered_get(flow: http.HTTPFlow, context: RequestContext) -> bool:
     return flow.response is not None and flow.response.status_code == 200 and flow.request.method != "HEAD"
 
 
-def ask_for_object(request: http.Request, route: Route) -> None:
-    """Request the complete object, uncompressed, because filters need both."""
+def ask_for_object(request: http.Request, route: Route, *, with_cells: bool) -> None:
+    """Request the complete object, uncompressed, because filters need both. `with_cells`: the cloud is asked, and adds
+    the cells of a Table whose columns only it knows.
+    """
     assert route.representation is not None
     protobuf = route.representation.encoding is Encoding.PROTOBUF
     request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
-    is_table = route.representation.kind == TABLE_KIND and route.kind is RouteKind.RELAY
-    if is_table and route.read is not None and not is_known(route.read.type):
-        # Only the cloud knows the columns of this type. The filters read the object in the Table's row. The hub caches
-        # objects, not Tables, so that filters apply to the copy while the cloud is away.
-        version = route.representation.version
-        request.headers["Accept"] = f"application/json;as=Table;v={version};g=meta.k8s.io,application/json"
-        request.query["includeObject"] = "Object"
+    if route.representation.kind == TABLE_KIND and route.read is not None:
+        request.query.pop("includeObject", None)
+        if with_cells and not is_known(route.read.type):
+            version = route.representation.version
+            table = f"application/json;as=Table;v={version};g=meta.k8s.io"
+            request.headers["Accept"] = f"{table},{Encoding.JSON}"
+            request.query["includeObject"] = "Object"
     request.headers.pop("Accept-Encoding", None)
 
 
-def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
-    """Return the object in the cloud's answer and, if the answer is a Table of one row, its cells. StatusError
-    otherwise.
+def take_cells(response: http.Response) -> CloudCells | None:
+    """Replace a Table of one row by its object, which the hub stores and filters; return the cells. StatusError if the
+    answer has no object.
     """
+    sent = _read(response)
+    if sent.kind != TABLE_KIND:
+        return None
     with _readable():
-        # The cloud may compress against the request; `response.content` would decompress any amount.
-        sent = CachedResponse(response.headers, response.raw_content or b"").single()
-        if sent.kind != TABLE_KIND:
-            return sent, None
         cells = CloudCells()
         cells.learn(sent.raw)
         table: Json = parse_object(sent.raw)
         obj = table["rows"][0]["object"]
-        return Encoded(sent.codec, obj["apiVersion"], obj["kind"], write_json(obj)), cells
+        response.content = write_json(obj)
+    return cells
+
+
+def _read(response: http.Response) -> Encoded:
+    with _readable():
+        # The cloud may compress against the request; `response.content` would decompress any amount.
+        return CachedResponse(response.headers, response.raw_content or b"").single()
 
 
 @contextmanager

@@ -14,10 +14,12 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.cloud.rights import group, rights, rule
 from tests.hub.support.objects import service, services, set_rules
+from tests.hub.support.outage import Outage
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.site import hub_before
 from tests.support.objects import obj
@@ -133,6 +135,31 @@ async def test_kubectl_prints_the_table_of_the_cloud_without_hidden_objects(
     assert hub == [line for line in cloud if not {"LoadBalancer", "none"} & set(line.split())]
     assert len(hub) >= 2
     assert ("TIER SIZE" in hub[0]) is how[0].startswith("widget")
+
+
+def test_a_cached_kubectl_prints_the_clouds_table_of_one_object_and_offline_the_stored_object(
+    real_cloud: RealCloud, kubeconfig: Path, shown: str, node: str, to_cloud: Link, tmp_path: Path
+) -> None:
+    """The columns are the cloud's; what is stored for an outage, and filtered there, is the object."""
+    (tmp_path / "hidden.py").write_text(FILTER)
+    set_rules(real_cloud, cache_agents="kubectl")
+    flags = "--filter-module", str(tmp_path / "hidden.py")
+    with hub_before(real_cloud, tmp_path, node, *flags, link=to_cloud) as hub:
+        at_hub = write_kubeconfig(tmp_path / "config", hub.url)
+
+        def printed(name: str, config: Path | None = at_hub) -> str:
+            cache = f"--cache-dir={kubeconfig.parent / 'cache'}"
+            done = real_cloud.kubectl(
+                "get", "widget", name, "-n", shown, cache, kubeconfig=config, check=False
+            )
+            return done.stdout or done.stderr
+
+        hub.process.wait_for_line("rules .* are in force", SLACK)
+        assert rows(printed("a")) == rows(printed("a", None)) == ["NAME TIER SIZE AGE", "a gold 3 AGE"]
+        assert "NotFound" in printed("c")
+        Outage(hub, to_cloud).leave()
+        assert rows(printed("a")) == ["NAME AGE", "a AGE"]
+        assert "NotFound" in printed("c")
 
 
 @pytest.mark.since(33, "a kube-apiserver that calls Endpoints deprecated")
