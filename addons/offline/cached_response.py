@@ -253,7 +253,10 @@ def response_key(
     path, _, query = target.partition("?")
     path, parameters = unquote(path), sorted(first_values(query, NAMED_PARAMETERS).items()) if query else []
     request = orjson.dumps((identity, path, parameters, accept, accept_encoding))
-    asked = orjson.dumps((identity, path, parameters)) if about else b""
+    question = [
+        each for each in parameters if each[0] != "includeObject"
+    ]  # which is part of the form of a Table
+    asked = orjson.dumps((identity, path, question)) if about else b""
     owner = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else ""
     name = hashlib.sha256(request + body).hexdigest()[:32]
     return ResponseKey(name, owner, about, asked)

@@ -204,15 +204,19 @@ class CachedResponses:
 
     async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
         """Return the cached answers to a request, without that of the key."""
-        ref, found = ObjectRef.parse(key.about), list[CachedResponse]()
-        of_question = key.owner, key.question
-        for name in self._shares.about(ref) if ref is not None else ():
-            entry = self._shares.entries.get(name)
-            if entry is not None and name != key.name and (entry.owner, entry.question) == of_question:
+        found = list[CachedResponse]()
+        for name in self._forms(key):
+            if name != key.name and name in self._shares.entries:
                 answer = await self._get(name)
                 if answer is not None:
                     found.append(answer)
         return found
+
+    def _forms(self, key: ResponseKey) -> list[str]:
+        """Return the names of the answers to a request, in each form."""
+        ref, of_question = ObjectRef.parse(key.about), (key.owner, key.question)
+        about = ((name, self._shares.entries[name]) for name in self._shares.about(ref)) if ref else ()
+        return [name for name, entry in about if (entry.owner, entry.question) == of_question]
 
     async def _get(self, name: str) -> CachedResponse | None:
         disk = self._access.disk
@@ -229,6 +233,11 @@ class CachedResponses:
             self._bodies.delete(name)
             if is_urgent:
                 self._bodies.change(is_urgent=True)
+
+    def forget_forms(self, key: ResponseKey) -> None:
+        """Delete the answers to a request, in each form."""
+        for name in (key.name, *self._forms(key)):
+            self.forget(name)
 
     def holds(self, ref: ObjectRef, *, lists: bool = False) -> bool:
         """Whether any stored answer may hold an object; with `lists`, only lists count."""

@@ -168,7 +168,7 @@ class OfflineAnswers:
         is_misrouted = answer.status == 404 and request.info.verb == "list" and type_ and type_.is_permanent
         is_taken_away = answer.status in INVALIDATING_STATUSES and not is_misrouted
         if is_taken_away and (is_read or is_token_request(request.info)):
-            self._answers.forget(key.name)
+            self._answers.forget_forms(key)
         self._leases.cache_lease(identity, request, answer)
         if answer.status == 201:
             self._writes.cache_created(identity, request, answer.headers, answer.body)

@@ -124,7 +124,8 @@ class Node(OfflineWorld):
     def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
         """Let the cloud answer a client through the hub."""
         sent, headers = how.get("sent", b""), how.get("headers", {})
-        asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
+        asks = CIMultiDict({**ASKS, "Accept": how.get("accept", ASKS["Accept"])})
+        asked = OfflineRequest.of(parse_request(method, target), target, asks, sent)
         answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
         self.cached_relay.answers.keep_response(how.get("caller", HUB), asked, answer, 0)
 

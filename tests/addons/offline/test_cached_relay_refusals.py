@@ -68,6 +68,23 @@ async def test_a_stored_response_is_not_served_after_the_cloud_refused_the_reque
     assert (await node.ask(caller=caller))[0] == offline
 
 
+@pytest.mark.parametrize("code", [403, 404])
+@pytest.mark.parametrize("query", ["", "?includeObject=Object"])
+async def test_a_refusal_in_one_form_deletes_the_stored_responses_in_each(
+    node: Node, code: int, query: str
+) -> None:
+    """A person read an object as JSON and, when it was gone, as a Table; offline it was there again."""
+    node.upstream.users = {POD.authorization: "pod"}
+    for caller in (HUB, POD):
+        secret = raw({"kind": "Secret", "apiVersion": "v1"})
+        node.passed("GET", OBJECT, 200, secret, caller=caller, headers=TYPED)
+    await until(lambda: not node.cached_relay.answers._tasks)
+    node.passed("GET", OBJECT + query, code, b"", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    await node.lose_cloud()
+    assert (await node.ask())[0] == 503
+    assert (await node.ask(caller=POD))[0] == 200  # whose own reads have not been refused
+
+
 @pytest.mark.parametrize(("code", "offline"), [(403, 503), (404, 200)])
 async def test_a_404_from_a_gateway_does_not_delete_a_cached_list(
     node: Node, code: int, offline: int
