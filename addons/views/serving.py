@@ -110,16 +110,18 @@ class Serving:
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
         assert form is not None
+        retry_after = 0
         try:
             if read.type not in self._unversioned:
                 return await self._from_view(wanted, read, form, stream, opened)
         except BeyondQuota as beyond:
             metrics.BEYOND_QUOTA.labels(beyond.what).inc()
+            retry_after = beyond.retry_after
         except NoHistory:
             pass  # the cloud knows which events the client missed, and no filter applies
         except Unversioned:
             self._unversioned.add(read.type)
-        self._check_past_views(wanted, read)
+        self._check_past_views(wanted, read, retry_after)
         raise RelayToCloud
 
     async def _from_view(
@@ -211,7 +213,7 @@ class Serving:
         if reached < version:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
-    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead) -> None:
+    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead, retry_after: int) -> None:
         """Raise StatusError 429 or 400 if the rules filter the read, because only a view can filter.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
@@ -221,7 +223,7 @@ class Serving:
                 raise bad_request(
                     f"{read.type.group_resource} have no resourceVersion: they cannot be filtered"
                 )
-            raise too_many_requests("too many different lists and watches of this user", retry_after=60)
+            raise too_many_requests("too many different lists and watches of this user", retry_after)
         if is_of_others(wanted.info, self._sources.filtering.issued_under_other_rules):
             raise expired(
                 f"too old resource version: {read.version} (of other filter rules, or another history)"

@@ -21,6 +21,8 @@ MAX_HUB_VIEWS = 4096
 """Views that the node's components have opened."""
 MAX_FILLING = 4
 """Sources of one user with a token that wait for their first list, whose size is unknown."""
+FIRST_LISTS = "first lists"
+"""The name of that quota."""
 MAX_HELD = 64 * 1024 * 1024
 """Bytes of objects in all sources of users with tokens, as received, including lists in progress."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
@@ -45,6 +47,8 @@ class BeyondQuota(Exception):
     def __init__(self, what: str) -> None:
         super().__init__(what)
         self.what = what
+        self.retry_after = 1 if what == FIRST_LISTS else 60
+        """Seconds until another request may succeed: a first list ends soon, other things are in use."""
 
 
 def check_new_source(sources: Iterable[Source], user: str) -> None:
@@ -53,7 +57,7 @@ def check_new_source(sources: Iterable[Source], user: str) -> None:
     if len(own) >= (MAX_SOURCES if user else MAX_HUB_SOURCES):
         raise BeyondQuota("sources")
     if user and sum(not source.store.complete for source in own) >= MAX_FILLING:
-        raise BeyondQuota("first lists")
+        raise BeyondQuota(FIRST_LISTS)
 
 
 def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user: str) -> None:

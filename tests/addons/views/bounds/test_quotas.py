@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from addons.telemetry import metrics
 from addons.views.bounds import quotas
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.json_type import Json
 from kube.reflector import list_pages
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
@@ -155,6 +157,26 @@ async def test_concurrent_first_lists_are_bounded(parts: HubWorld, cloud: Script
     assert of_tokens(parts) == quotas.MAX_FILLING
     silence.lift()
     assert {code for code, _ in await asyncio.gather(*asking)} == {200}
+
+
+async def test_a_filtered_read_beyond_the_first_lists_may_come_again_in_a_second(
+    parts: HubWorld, cloud: ScriptableCloud
+) -> None:
+    """A manager of 30 informers was told to wait a minute, then again: its caches were complete after four."""
+    parts.set_rules({"filter_inclusterconfig": "reader/configmaps"})
+    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="configmaps"))
+
+    def ask(number: int) -> Coroutine[Any, Any, tuple[int, Json]]:
+        path = f"/api/v1/namespaces/n{number}/configmaps?resourceVersion=0"
+        return parts.ask(path, "reader", caller=POD)
+
+    asking = [asyncio.create_task(ask(number)) for number in range(quotas.MAX_FILLING)]
+    await until(lambda: cloud.requests.count(resource="configmaps") == len(asking))
+    code, refused = await ask(quotas.MAX_FILLING)
+    assert (code, refused["details"]["retryAfterSeconds"]) == (429, 1)
+    silence.lift()
+    assert {code for code, _ in await asyncio.gather(*asking)} == {200}
+    assert (await ask(quotas.MAX_FILLING))[0] == 200
 
 
 async def test_bytes_of_all_tokens_are_bounded(
