@@ -47,7 +47,7 @@ def correction(
     With `changed_after`, the client's state may differ only in objects that have changed after that version. Objects
     that the scope's selectors do not match also get DELETED: the client may hold them from before their labels
     changed. The client cannot hold objects of other namespaces or names than the scope's, newer objects, or the
-    `unseen`. A DELETED event has name and version, and the fields that kube-proxy needs (ROUTES).
+    `unseen`. A DELETED event has name, uid and version, and the fields that kube-proxy needs (ROUTES).
     """
     state, hidden = [], []
     store, start = projection.store, since
@@ -80,14 +80,18 @@ def _made_after(store: Store, version: int) -> set[Key]:
 
 
 def _name_alone(item: Item) -> Item:
-    """Reduce an object to its name, its version, and the fields that ROUTES has for its kind."""
+    """Reduce an object to its name, its uid, by which some clients hold it, its version, and the fields that ROUTES has
+    for its kind."""
     store = item.store
     named = store.codec.name_alone(store.api_version, store.kind, item.key, item.version)
-    if (route := ROUTES.get(store.kind)) is not None:
-        with suppress(ValueError):  # a malformed object is reduced to its name
-            obj = decode_object(store.codec.encoding, store.api_version, store.kind, named)
-            route(item.decode().fields, obj.fields)
-            named = obj.encode()
+    with suppress(ValueError):  # a malformed object is reduced to its name
+        full = item.decode()
+        obj = decode_object(store.codec.encoding, store.api_version, store.kind, named)
+        if full.uid:
+            obj.fields.child("metadata").set("uid", full.uid)
+        if (route := ROUTES.get(store.kind)) is not None:
+            route(full.fields, obj.fields)
+        named = obj.encode()
     return Item(store, item.key, item.version, {}, named)
 
 
