@@ -91,7 +91,7 @@ def make_parts(
     )
     if settings.mode == "edge":
         inputs.input(InputKind.OWN_NODE)  # whether it is there at all
-    configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
+    configmap = sources.permanent(one_config_map(settings.namespace, settings.configmap))
     rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)
     known = tables.known_callers if tables is not None else None

@@ -149,7 +149,7 @@ class Garbage:
         )
         for name in answers:
             self._answers.forget(name)
-        callers = self._callers.drop_left(self._days)
+        callers = self._callers.delete_expired(self._days)
         await self._drop(copies, "unused", also=len(answers) + callers)
 
     async def _drop_unmounted(self) -> None:

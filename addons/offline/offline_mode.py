@@ -61,7 +61,7 @@ class Offline:
         own_pods = partial(_own_pods, sources, settings.node)
         reports = inputs.reports[settings.node] = KubeletReports(
             *(inputs.changed, inputs.ask),
-            lambda: sources.lasting(own_pods() or _wanted(settings.node)).store,
+            lambda: sources.permanent(own_pods() or _wanted(settings.node)).store,
             lambda: own_pods() is not None,
         )
         tables.journal.on_status.append(lambda entry: reports.heard(entry.path, entry.after))
@@ -72,7 +72,7 @@ class Offline:
             partial(self._replayed, reports),
             reviews.client_of_user,
         )
-        creations = OfflineCreates(objects, tables.answers, given=tables.known_callers.note_given)
+        creations = OfflineCreates(objects, tables.answers, given=tables.known_callers.store_issued)
         writes = OfflineWrites(status, creations, tables.journal, replay)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
         find = partial(objects.find, HUB_IDENTITY)

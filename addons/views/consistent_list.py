@@ -1,10 +1,10 @@
-"""Makes an answer from the node's copy as new as the cloud's current state, without fetching the objects again.
+"""Makes the node's copy as new as the cloud for a list without resourceVersion, without reading the objects again.
 
-A list without resourceVersion promises that. A list of one object returns the cloud's current version. A quiet resource
-has no event that would bring its watch to that version (bookmarks come about once a minute), so the hub asks for later
-writes (`kube.reflector.progress`), or for the names and versions of the objects that the client wants, if these are
-few: the copy is new enough when it has each of them. If no event can bring the copy to the version, it is of another
-history (`kube.reflector.history_verifier`), and the source lists again.
+A list of one object returns the cloud's current version. The copy of a quiet resource reaches that version only by a
+bookmark, about once a minute, so the hub asks for later writes (`kube.reflector.progress`), or for the names and
+versions of the objects that the client wants, if these are few: the copy is new enough when it has each of them. If no
+event can bring the copy to the version, it is of another history (`kube.reflector.history_verifier`), and the source
+lists again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ACCEPT = ",".join(
 NO_PROOF = (NoBookmark, HistoryDiverged, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
 """Errors of a cloud that does not report its writes since a version, or that has another history."""
 ATTEMPTS = 3
-"""The most attempts for one answer. A leader that cannot reach a restored cloud still has the previous history, and
+"""The most attempts for one answer. A leader that cannot reach a restored cloud still serves the previous history, and
 each list of it is disproved again."""
 
 
@@ -72,7 +72,7 @@ async def wait_until_current(
 
 
 async def _by_events(source: Source, client: Client) -> int:
-    """Like `wait_until_current`, by a watch for the cloud's later writes. On any error of NO_PROOF the caller compares
+    """Do as `wait_until_current`, by a watch for the cloud's later writes. On any error of NO_PROOF the caller compares
     names instead."""
     reflector, store = source.reflector, source.store
     given, known, last_event = store.newest_given, store.version, store.last_event

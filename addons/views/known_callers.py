@@ -1,9 +1,8 @@
-"""Stores the cloud's last answers about tokens and their users, for an outage. The next process loads them.
+"""Stores the cloud's last answers about tokens and their users, for outages and for the next process.
 
-No token is stored: each is represented by a digest under a key of this machine. A right is known for exactly the token
-with which the cloud permitted a request. kubelet's tokens for pods rotate hourly, and a pod that starts in an outage
-presents one that the cloud has never seen: all tokens that the cloud gave this node for one service account share their
-answers.
+No token is stored, only a digest under a key of this machine. A right is known for exactly the token with which the
+cloud permitted a request. Tokens that the cloud issued to this node for one service account share their answers:
+kubelet rotates them hourly, and a pod that starts in an outage presents one that the cloud has never seen.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ MAX_ANSWERS = 128
 """Answers about one token or account. The least recently used is evicted, and never one about another token or
 account."""
 STEP = 3600
-"""Seconds by which a time on disk may be outdated, because each write costs a transaction."""
+"""Seconds by which a time on disk may lag behind, because each write costs a transaction."""
 DAY = 86_400
 TOKEN, RIGHTS = "token ", "rights "
-"""Prefixes of the names of rows."""
+"""Prefixes of the rows' names."""
 ACCOUNTS = "system:serviceaccount:"
-OF_CREDENTIAL = "authentication.kubernetes.io/"
-"""kube-apiserver's prefix of the extra fields that it adds to a user by itself: the token's id, its pod, its node.
+CREDENTIAL_FIELDS = "authentication.kubernetes.io/"
+"""The prefix of the extra fields that kube-apiserver adds to a user: the token's id, its pod, its node.
 
-They differ from token to token and give no right. All other entries may restrict a token's rights.
+They differ from token to token and give no right. All other extra fields may restrict a token's rights.
 """
 
 type WriteRow = Callable[[str, bytes | None], None]
@@ -52,22 +51,23 @@ class KnownToken(NamedTuple):
 
     user: str
     expiry: float | None
-    said: float
+    reviewed_at: float
     """When the cloud last named the token's user."""
     used: float
     is_given: bool = False
     """Whether the cloud issued it to this node, for a pod."""
 
 
-class Said(NamedTuple):
-    """The cloud's answer about a right: "" for a permission, or the refusal; and its wall time."""
+class StoredAnswer(NamedTuple):
+    """The cloud's answer about a right ("" for a permission, or the refusal) or the user of a token; and its wall
+    time."""
 
     answer: str
     at: float
 
 
 class KnownCallers:
-    """Stores digests of tokens and their rights; both bounded."""
+    """Stores digests of tokens, with their users and rights. Both are bounded."""
 
     def __init__(self, key: bytes = b"", clock: Callable[[], float] = time.time) -> None:
         """`clock` returns wall time, which continues over a restart but may be wrong: see `addons.offline.garbage`."""
@@ -75,7 +75,7 @@ class KnownCallers:
         self._clock = clock
         self.write_row: WriteRow = lambda _name, _row: None
         self._tokens: OrderedDict[str, KnownToken] = OrderedDict()
-        self._rights: OrderedDict[str, Recent[Right, Said]] = OrderedDict()
+        self._rights: OrderedDict[str, Recent[Right, StoredAnswer]] = OrderedDict()
         """Rights by the token's digest, or by the user if the cloud issued the token to this node."""
         self._written: dict[str, float] = {}
         """When each row was last written."""
@@ -86,38 +86,42 @@ class KnownCallers:
 
     # -- the cloud's answers ----------------------------------------------------------------------------------------
 
-    def is_of(self, authorization: str, user: str) -> None:
-        """Store the user of a token, which the cloud has just named."""
+    def store_user(self, authorization: str, user: str) -> None:
+        """Store the user of a token, as the cloud has just named it."""
         digest, now = self.digest_of(authorization), self._clock()
         known = self._tokens.get(digest)
         is_given = known is not None and known.is_given
         self._put(digest, KnownToken(user, expiry_of(authorization), now, now, is_given))
 
-    def note_given(self, token: str) -> None:
+    def store_issued(self, token: str) -> None:
         """Store a token that the cloud has issued to this node's kubelet, with the cloud as its only audience."""
         user = _account_in(token)
         if not user:
             return
         names = json.loads(user)
-        like = (each.user for each in self._tokens.values() if each.is_given and _is_like(each.user, names))
+        like = (
+            each.user
+            for each in self._tokens.values()
+            if each.is_given and _is_same_account(each.user, names)
+        )
         authorization, now = f"Bearer {token}", self._clock()
         known = KnownToken(next(like, user), expiry_of(authorization), now, now, is_given=True)
         self._put(self.digest_of(authorization), known)
 
-    def has_right(self, authorization: str, right: Right, refusal: str = "") -> None:
+    def store_answer(self, authorization: str, right: Right, refusal: str = "") -> None:
         """Store the cloud's answer about a right of a token: "" for a permission, or the refusal."""
         owner = self._owner(self.digest_of(authorization))
         rights = self._rights_of(owner)
         known = rights.get(right)
-        rights[right] = Said(refusal, self._clock())
+        rights[right] = StoredAnswer(refusal, self._clock())
         self._write_rights(owner, is_new=known is None or known.answer != refusal)
 
-    def is_refused(self, authorization: str) -> None:
-        """Delete a token that the cloud has refused with 401."""
+    def delete_token(self, authorization: str) -> None:
+        """Delete a token, because the cloud has refused it with 401."""
         self._drop(self.digest_of(authorization))
 
     def forget(self, authorization: str, right: Right | None) -> None:
-        """Delete the cloud's answer about a right of a token; None stands for its user."""
+        """Delete the cloud's answer about a right of a token, or the token itself if `right` is None."""
         digest = self.digest_of(authorization)
         if right is None:
             self._drop(digest)
@@ -127,12 +131,12 @@ class KnownCallers:
 
     # -- questions --------------------------------------------------------------------------------------------------
 
-    def user_of(self, authorization: str) -> Said | None:
+    def user_of(self, authorization: str) -> StoredAnswer | None:
         """Return the user of a token; None if the cloud has not named it."""
         known = self._used(self.digest_of(authorization))
-        return Said(known.user, known.said) if known is not None else None
+        return StoredAnswer(known.user, known.reviewed_at) if known is not None else None
 
-    def right_of(self, authorization: str, right: Right) -> Said | None:
+    def right_of(self, authorization: str, right: Right) -> StoredAnswer | None:
         """Return the cloud's answer about a right of a token; None if there is none.
 
         A right to all namespaces includes each one.
@@ -142,11 +146,11 @@ class KnownCallers:
         rights = self._rights.get(self._owner(digest))
         if rights is None:
             return None
-        said = rights.use(right)
-        if said is None and (everywhere := _everywhere(right)) is not None:
-            said = rights.use(everywhere)
-            return said if said is not None and not said.answer else None
-        return said
+        stored = rights.use(right)
+        if stored is None and (everywhere := _everywhere(right)) is not None:
+            stored = rights.use(everywhere)
+            return stored if stored is not None and not stored.answer else None
+        return stored
 
     # -- over restarts ----------------------------------------------------------------------------------------------
 
@@ -170,7 +174,7 @@ class KnownCallers:
                 self._written[TOKEN + digest] = token.used
         return unreadable
 
-    def drop_left(self, days: int) -> int:
+    def delete_expired(self, days: int) -> int:
         """Delete tokens that have expired, or were unused for so many days; return their number."""
         now = self._clock()
         left = [
@@ -212,7 +216,7 @@ class KnownCallers:
             self._write_token(digest)
         return known
 
-    def _rights_of(self, owner: str) -> Recent[Right, Said]:
+    def _rights_of(self, owner: str) -> Recent[Right, StoredAnswer]:
         if owner not in self._rights:
             self._rights[owner] = Recent(MAX_ANSWERS, "reviews of a token")
         self._rights.move_to_end(owner)
@@ -223,11 +227,11 @@ class KnownCallers:
         return self._rights[owner]
 
     def _take_rights(self, row: bytes) -> None:
-        owner, said = _rights_in(row)
+        owner, stored = _rights_in(row)
         if len(self._rights) >= MAX_OWNERS and owner not in self._rights:
             return
         here = self._rights_of(owner)
-        for right, each in said.items():
+        for right, each in stored.items():
             here.setdefault(right, each)
 
     def _drop(self, digest: str) -> None:
@@ -245,7 +249,7 @@ class KnownCallers:
     def _write_rights(self, user: str, *, is_new: bool = True) -> None:
         if self._is_due(name := _rights_row(user), is_new=is_new):
             self.write_row(
-                name, orjson.dumps([user, [[right, *said] for right, said in self._rights[user].items()]])
+                name, orjson.dumps([user, [[right, *stored] for right, stored in self._rights[user].items()]])
             )
 
     def _is_due(self, name: str, *, is_new: bool) -> bool:
@@ -262,7 +266,7 @@ class KnownCallers:
 
 
 def _everywhere(right: Right) -> Right | None:
-    """Return the same right in all namespaces; None for a right without a namespace."""
+    """Return the same right for all namespaces; None for a right without a namespace."""
     if len(right) != len(ATTRIBUTES) or not right[ATTRIBUTES.index("namespace")]:
         return None
     verb, group, version, resource, subresource, _, _ = right
@@ -287,11 +291,11 @@ def _account_in(token: str) -> str:
 
 def user_text(name: str, groups: Iterable[str], uid: str, extra: Json) -> str:
     """Format a user as one text, the same for each of its tokens."""
-    extra = {field: extra[field] for field in extra if not field.startswith(OF_CREDENTIAL)}
+    extra = {field: extra[field] for field in extra if not field.startswith(CREDENTIAL_FIELDS)}
     return json.dumps((name, sorted(groups), uid, extra), sort_keys=True)
 
 
-def _is_like(user: str, wanted: list[Json]) -> bool:
+def _is_same_account(user: str, wanted: list[Json]) -> bool:
     """Whether two users are the same service account, by name and uid."""
     name, _, uid, _ = json.loads(user)
     return (name, uid) == (wanted[0], wanted[2])
@@ -306,18 +310,18 @@ def _token_in(row: bytes) -> KnownToken:
         case [
             str(user),
             (int() | float() | None) as expiry,
-            int() | float() as said,
+            int() | float() as reviewed_at,
             int() | float() as used,
             bool(is_given),
         ]:
-            return KnownToken(user, expiry, said, used, is_given)
+            return KnownToken(user, expiry, reviewed_at, used, is_given)
     raise ValueError("it is no known token")
 
 
-def _rights_in(row: bytes) -> tuple[str, dict[Right, Said]]:
+def _rights_in(row: bytes) -> tuple[str, dict[Right, StoredAnswer]]:
     match orjson.loads(row):
         case [str(owner), list(rights)]:
             return owner, {
-                tuple(map(str, right)): Said(str(answer), float(at)) for right, answer, at in rights
+                tuple(map(str, right)): StoredAnswer(str(answer), float(at)) for right, answer, at in rights
             }
     raise ValueError("these are no rights")

@@ -1,5 +1,5 @@
-"""Lists as answers: in the pages that a client asks for, written in pieces so that other clients are served in
-between."""
+"""Answers with lists: in the pages that a client requests, and in pieces, so that other clients are served between
+them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kube.store.view import View
 from kube.wire.codec_base import CHUNK
 
 MAX_PAGED = 64 * 1024 * 1024
-"""Bytes of the lists that clients read by pages. Each may hold objects that the store has dropped."""
-PAGES_LAST = 300.0
-"""Seconds within which a client must read all pages: kube-apiserver has etcd compact former states after the same
+"""Bytes of all lists that clients are reading by pages. Each may hold objects that the store has dropped."""
+PAGES_TTL = 300.0
+"""Seconds within which a client must read all pages. kube-apiserver has etcd compact older states after the same
 time."""
 
 
@@ -33,7 +33,7 @@ async def list_answer(listing: Listing, *, packed: bool = False, warning: str = 
     have a Content-Length.
     """
     formed: list[StoredText] = []
-    for part in batched(listing.items, listing.form.at_once):
+    for part in batched(listing.items, listing.form.batch_size):
         if formed:
             await asyncio.sleep(0)
         formed += listing.formed(part)
@@ -93,7 +93,7 @@ class PagedLists:
             self._drop(next(iter(self._lists)))
         self._lists[key] = paged
         self._bytes += paged.size
-        asyncio.get_running_loop().call_later(PAGES_LAST, self._expire, key, paged)
+        asyncio.get_running_loop().call_later(PAGES_TTL, self._expire, key, paged)
         return True
 
     def _expire(self, key: tuple[View, int], paged: _Paged) -> None:

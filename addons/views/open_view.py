@@ -24,7 +24,7 @@ class ViewKey(NamedTuple):
 
 @dataclass(slots=True)
 class OpenView:
-    """A view and its filters. After an edit of the rules it keeps the old filters until the new ones have all their
+    """A view and its filters. After an edit of the rules, it uses the old filters until the new ones have all
     inputs."""
 
     view: View

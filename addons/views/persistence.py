@@ -1,7 +1,7 @@
-"""The interface between a source and its copy on disk, and the checkpoints that a source stores there of its views.
+"""Defines how a source is stored on disk (`addons.offline` implements it), with checkpoints of its views.
 
-`addons.offline` stores the copies; this package defines only their interface. A checkpoint must be true for as long as
-it is on disk, so the disk drops it before an input of the filters changes the clients' objects.
+A checkpoint must be true for as long as it is on disk, so the disk drops it before an input of the filters changes what
+clients see.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class SourceCopy(Protocol):
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether the disk may hold checkpoints."""
+        """Whether the disk may hold checkpoints of this source."""
 
     def write_checkpoints(self) -> None:
         """Write the current checkpoints."""
 
     async def withdraw(self) -> None:
-        """Write the current checkpoints at once; return when they are on disk, or after a time-out."""
+        """Write the current checkpoints at once; return once they are on disk, or after a time-out."""
 
     @property
     def is_written(self) -> bool:
@@ -65,7 +65,7 @@ class SourceCopy(Protocol):
         """Record that a client uses the source."""
 
     def refused(self, refusal: StatusError) -> None:
-        """Drop objects that the cloud no longer shows."""
+        """Delete the copy of objects that the cloud no longer lets the hub read."""
 
     def discard(self) -> None:
         """Delete the copy, because the hub's bounds close the source."""
@@ -91,7 +91,7 @@ class SourceCopies(Protocol):
 
 
 def past_of(meta: Meta) -> Past | None:
-    """Return the changes that preceded a copy; None if they are unreadable."""
+    """Return the last changes before the copy was written; None if they are unreadable."""
     with contextlib.suppress(KeyError, TypeError, ValueError):
         since, changes = meta["past"]
         past = Past(int(since), tuple((int(at), (str(key[0]), str(key[1]))) for at, key in changes))
@@ -121,7 +121,7 @@ class CheckpointStore:
         rules: Callable[[], Rules],
         elsewhere: Callable[[], int],
     ) -> None:
-        """`elsewhere` returns the newest version that clients may have from outside this process' views."""
+        """`elsewhere` returns the newest version that clients may have from outside this process's views."""
         self._projections = projections
         self._rules = rules
         self._elsewhere = elsewhere
@@ -165,8 +165,8 @@ class CheckpointStore:
     def may_be_on_disk(self, inputs: Collection[InputKey]) -> bool:
         """Whether the disk may have checkpoints of views that these inputs are about to change."""
         # While one change waits for the disk, the next one has to, too.
-        is_said = self._copy is not None and (self._copy.has_checkpoints or self._withdrawals > 0)
-        return is_said and any(made.is_shown_by(inputs) for made in self._projections.values())
+        may_be_written = self._copy is not None and (self._copy.has_checkpoints or self._withdrawals > 0)
+        return may_be_written and any(made.is_shown_by(inputs) for made in self._projections.values())
 
     @asynccontextmanager
     async def withdrawn(self) -> AsyncIterator[None]:
@@ -198,19 +198,19 @@ class Withdrawals:
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, said: Sequence[CheckpointStore], change: Callable[[], None]) -> None:
-        """Apply a change once the disk has dropped these checkpoints; at once if it has none."""
-        if not said:
+    def begin(self, checkpoints: Sequence[CheckpointStore], change: Callable[[], None]) -> None:
+        """Apply `change` once the disk has dropped these checkpoints; at once if there are none."""
+        if not checkpoints:
             change()
             return
-        task = background(_withdraw(said, change), "inputs of filters")
+        task = background(_withdraw(checkpoints, change), "inputs of filters")
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
 
-async def _withdraw(said: Sequence[CheckpointStore], change: Callable[[], None]) -> None:
+async def _withdraw(checkpoints: Sequence[CheckpointStore], change: Callable[[], None]) -> None:
     async with AsyncExitStack() as stack:
-        await asyncio.gather(*(stack.enter_async_context(each.withdrawn()) for each in said))
+        await asyncio.gather(*(stack.enter_async_context(each.withdrawn()) for each in checkpoints))
         change()
 
 

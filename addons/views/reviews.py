@@ -1,8 +1,8 @@
-"""Reviews of a caller's token by the cloud: its user, and the user's rights.
+"""Asks the cloud for the user of a caller's token, and for the user's rights.
 
-The hub asks the cloud, and learns from the cloud's answers to the caller's own requests. It caches an answer for less
-than a minute. Offline the last answer remains valid (`addons.views.known_callers`), also after a restart, until the
-token expires or the answer reaches the age that the operator sets.
+The hub also learns from the cloud's answers to the caller's own requests. It caches an answer for less than a minute.
+Offline the last answer remains valid (`addons.views.known_callers`), also after a restart, until the token expires or
+the answer reaches the age that the operator sets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from addons.requests.caller import Caller, CredentialSource, expiry_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
-from addons.views.known_callers import MAX_ANSWERS, KnownCallers, Said, user_text
+from addons.views.known_callers import MAX_ANSWERS, KnownCallers, StoredAnswer, user_text
 from kube.bounds import Recent
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.access_review import Right, is_allowed, right_of, right_to, spec_of
@@ -24,19 +24,19 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 
-REMEMBER = 40.0
-"""Seconds for which a permission is cached online. Together with the interval between two checks of an open watch this
-is less than a minute."""
-REMEMBER_USER = 300.0
+PERMISSION_TTL = 40.0
+"""Seconds for which a permission is cached online. Added to the interval between two checks of an open watch, it is
+less than a minute."""
+USER_TTL = 300.0
 """Seconds for which the user of a token is cached. The user alone gives no right to read."""
-REMEMBER_NO = 30.0
-"""Seconds for which a refusal is cached: short, so that a right granted later is noticed soon."""
+REFUSAL_TTL = 30.0
+"""Seconds for which a refusal is cached: few, so that a right granted later takes effect soon."""
 MAX_TOKENS = 1024
 """Tokens with cached answers: a node's pods have some dozens."""
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 USER = "whose token"
-"""Takes the place of the verb in the review that asks for the user."""
+"""Stands in place of a right for the review that asks for a token's user."""
 
 MAX_SHOWN = 256
 """Users whose newest token is in memory: the service accounts of a node's pods, and people."""
@@ -145,17 +145,17 @@ class Reviews:
         try:
             answer = await self._shared((token, review), ask)
         except (Unreachable, StatusError) as error:
-            if _is_of_the_link(error) and (said := self._said(authorization, review)) is not None:
+            if _is_unanswered(error) and (stored := self._stored_answer(authorization, review)) is not None:
                 if self._is_expired(authorization):
                     raise unauthorized("Unauthorized") from None
-                return said.answer
+                return stored.answer
             if isinstance(error, Unreachable):
                 raise unavailable(
                     "the caller cannot be verified: the cloud cannot be reached, and no review of this token for this "
                     "request is known"
                 ) from error
-            if not _is_of_the_link(error):
-                # The cloud's no ends the remembered yes: an outage must not bring it back.
+            if not _is_unanswered(error):
+                # A refusal deletes the stored permission, which would be valid again in an outage.
                 self._forget(authorization, review)
                 if error.code == 401:
                     self._refused(authorization)
@@ -163,16 +163,18 @@ class Reviews:
         self._remember(authorization, review, answer)
         return answer
 
-    def _said(self, authorization: str, review: Review) -> Said | None:
-        """Return the cloud's answer from before the outage, if it is not too old."""
+    def _stored_answer(self, authorization: str, review: Review) -> StoredAnswer | None:
+        """Return the last answer that the cloud gave, also before a restart; None if it is older than `max_age`."""
         is_user = review == (USER,)
-        said = self._known.user_of(authorization) if is_user else self._known.right_of(authorization, review)
-        if said is not None and self._max_age and self._wall_clock() - said.at >= self._max_age:
+        stored = (
+            self._known.user_of(authorization) if is_user else self._known.right_of(authorization, review)
+        )
+        if stored is not None and self._max_age and self._wall_clock() - stored.at >= self._max_age:
             return None
-        return said
+        return stored
 
     async def _shared(self, question: tuple[str, Review], ask: Callable[[], Awaitable[str]]) -> str:
-        """Make one request for all concurrent callers, even if some of them leave, and return its answer."""
+        """Send one request for all concurrent callers, and return its answer to each, even if the first one leaves."""
         review = self._asked.get(question)
         if review is None:
             review = self._asked[question] = asyncio.ensure_future(ask())
@@ -194,14 +196,14 @@ class Reviews:
 
     def _remember(self, authorization: str, review: Review, answer: str) -> None:
         token, is_user = self._known.digest_of(authorization), review == (USER,)
-        holds = REMEMBER_USER if is_user else REMEMBER_NO if answer else REMEMBER
+        holds = USER_TTL if is_user else REFUSAL_TTL if answer else PERMISSION_TTL
         answers = self._answers.get(token) or Recent(MAX_ANSWERS, "reviews of a token")
         answers[review] = Reviewed(answer, self._clock() + holds)
         self._answers[token] = answers
         if is_user:
-            self._known.is_of(authorization, answer)
+            self._known.store_user(authorization, answer)
         else:
-            self._known.has_right(authorization, review, answer)
+            self._known.store_answer(authorization, review, answer)
 
     def _forget(self, authorization: str, review: Review) -> None:
         token = self._known.digest_of(authorization)
@@ -211,20 +213,20 @@ class Reviews:
 
     def _refused(self, authorization: str) -> None:
         self._answers.pop(self._known.digest_of(authorization), None)
-        self._known.is_refused(authorization)
+        self._known.delete_token(authorization)
 
     async def _user(self, authorization: str) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         client = self._client_of_token(authorization)
         answer = await client.request("POST", USER_PATH, body=json.dumps(review).encode())
-        return answer.found(_who)
+        return answer.found(_reviewed_user)
 
     async def _access(self, authorization: str, right: Right) -> str:
         allowed = await is_allowed(self._client_of_token(authorization), spec_of(right))
         return "" if allowed else _refusal(right)
 
 
-def _who(review: Json) -> str:
+def _reviewed_user(review: Json) -> str:
     """Return the user that a SelfSubjectReview names."""
     user = review["status"]["userInfo"]
     name, groups = user.get("username", ""), user.get("groups", [])
@@ -243,6 +245,6 @@ def _refusal(right: Right) -> str:
     return f'{dotted} is forbidden: cannot {verb} resource "{what}" in API group "{group}" {where}'
 
 
-def _is_of_the_link(error: Unreachable | StatusError) -> bool:
+def _is_unanswered(error: Unreachable | StatusError) -> bool:
     """Whether an error means that the cloud gave no answer, rather than a refusal."""
     return isinstance(error, Unreachable) or error.code >= 500 or error.code == 429

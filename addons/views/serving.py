@@ -132,7 +132,7 @@ class Serving:
         stream: ClientStream,
         opened: Callable[[Watcher], None] | None,
     ) -> Answer | None:
-        """Perform the four steps. Raise BeyondQuota, before anything is written, if the caller may open no further
+        """Answer in the four steps. Raise BeyondQuota, before anything is written, if the caller may open no further
         view."""
         came = time.monotonic()
         source, scope = await self._source(wanted, read, form)
@@ -174,12 +174,12 @@ class Serving:
     async def _check_history(
         self, wanted: ClientRequest, source: Source, read: ObjectRead, scope: Scope, view: View
     ) -> int:
-        """Check that the view can bring a client from its version to the current one; verify a newer version with the
-        cloud.
+        """Return if the view can bring a client from its version to the current one; the cloud confirms a newer
+        version.
 
         Current names do not show objects created and deleted since the client's version, so the hub requests the names
-        at that version. Return the confirmed version, 0 for none. NoHistory if only the cloud can resume, and nothing
-        is filtered.
+        at that version. Return the confirmed version, 0 for none. NoHistory if only the cloud can resume the watch, and
+        nothing is filtered.
         """
         may_be_of_others = is_of_others(wanted.info, self._sources.filtering.issued_under_other_rules)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
@@ -191,12 +191,12 @@ class Serving:
                     await source.ready(CATCH_UP, read.version)
             if source.store.version < read.version:
                 if is_for_view:
-                    return await self._as_new_as_the_cloud(source, read, scope, at=read.version)
+                    return await self._wait_until_current(source, read, scope, at=read.version)
                 await self._check_reached(source, read.version)
         is_lost = view.judge(read.version) is Resumption.EXPIRED
         if is_lost and not (view.projection.filtered or may_be_of_others or wanted.peer) and source.is_up():
             # A restored cloud would advance the client past the copy's previous history.
-            if not source.reflector.is_proven and not await self._as_new_as_the_cloud(source, read, scope):
+            if not source.reflector.is_proven and not await self._wait_until_current(source, read, scope):
                 raise unavailable("cannot verify the watch history after reconnecting", retry_after=1)
             if read.version <= source.store.former_version:
                 return 0
@@ -213,7 +213,7 @@ class Serving:
         if reached < version:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
-    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead, retry_after: int) -> None:
+    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead) -> None:
         """Raise StatusError 429 or 400 if the rules filter the read, because only a view can filter.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
@@ -285,7 +285,7 @@ class Serving:
         if read.is_consistent:
             if source.reflector.listed > came and source.reflector.is_proven:
                 return source.store.version
-            return await self._as_new_as_the_cloud(source, read, scope)
+            return await self._wait_until_current(source, read, scope)
         if read.verb == "watch" and not read.wants_state:
             return 0
         confirmed = await self._reach(source, read, scope)
@@ -294,8 +294,7 @@ class Serving:
         return confirmed
 
     async def _reach(self, source: Source, read: ObjectRead, scope: Scope) -> int:
-        """Wait for the version that the client names, which the hub may have given before any event of the source had
-        it.
+        """Wait for the version that the client names. The hub may have given it before the source had any event of it.
 
         StatusError 504 for a version that neither the hub nor the cloud knows.
         """
@@ -308,13 +307,14 @@ class Serving:
                     raise
         if read.version <= source.store.version:
             return 0
-        confirmed = await self._as_new_as_the_cloud(source, read, scope)
+        confirmed = await self._wait_until_current(source, read, scope)
         if confirmed < read.version and not was_given:
             raise too_large_version(read.version, source.store.version)
         return max(confirmed, read.version)
 
-    async def _as_new_as_the_cloud(self, source: Source, read: ObjectRead, scope: Scope, at: int = 0) -> int:
-        """Wait until the source is as new as the cloud is now, or was `at` a version. Offline return at once."""
+    async def _wait_until_current(self, source: Source, read: ObjectRead, scope: Scope, at: int = 0) -> int:
+        """Wait until the source is as new as the cloud is now, or was at version `at`. Return the version, 0
+        offline."""
         if not source.is_up():
             return 0
         try:

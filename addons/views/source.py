@@ -1,4 +1,4 @@
-"""A source: a reflector and its store, with the projections and views of that store.
+"""Reads one list-watch of the cloud for all its clients: a reflector and its store, with projections and views of it.
 
 The views of a component stay open for some minutes after their last client, so that a client that reopens its watch
 finds its history.
@@ -38,7 +38,7 @@ type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
 
 
 class HeldVersions(NamedTuple):
-    """The versions of a resource that clients hold when one of its sources begins."""
+    """The versions of a resource that clients hold when a source of it starts."""
 
     last_incompatible: int = 0
     """The newest version that clients may hold from filters with other inputs."""
@@ -66,18 +66,18 @@ class Source:
         self.store = Store()
         self.store.former_version = given.of_former(list_watch.type.group_resource)
         self.reflector = Reflector(client, list_watch, self.store, begin_at=held.begin_at)
-        self.reflector.reached = partial(_reached, given, self._what, self.store)
+        self.reflector.reached = partial(_reached, given, self._type, self.store)
         self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users, self.used = 0, time.monotonic()
         self.wanted = Notifier()
         """Notified when a client arrives."""
         self.unread = self.worth = 0
-        """Bytes of events since the last client left, and bytes of all objects at that time."""
+        """`unread`: bytes of events since the last client left. `worth`: bytes of all objects at that time."""
         self.copy: SourceCopy | None = None
         self.is_measured, self.first_size = False, 0
         """Whether the quotas were applied to the first list, and the bytes of its objects then."""
-        self.checkpoints = CheckpointStore(self.projections, rules, partial(given.of_elsewhere, self._what))
+        self.checkpoints = CheckpointStore(self.projections, rules, partial(given.of_elsewhere, self._type))
         self._filtering = filtering
         self._given, self._rules = given, rules
         self._last_incompatible = held.last_incompatible
@@ -85,7 +85,7 @@ class Source:
         self._settled = Notifier()
         self._settling: asyncio.Task[None] | None = None
         self._more = Notifier()
-        """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs."""
+        """Notified when a projection has objects to evaluate, while `_settle_all` waits for inputs."""
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
         self.bound: Logs | None = None  # of the projections' logs, shared with other sources
         self.noted: NotedOf = lambda *_: None
@@ -149,12 +149,12 @@ class Source:
                         # The reflector keeps its own: with a traceback it would keep the frames of all its waiters.
                         raise self.reflector.refusal.again()
                     if self.is_lost:
-                        raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
+                        raise unavailable(f"{self._type}: the cloud cannot be reached, and there is no copy")
                     await wait_for_any(self.store.next_update(), self.reflector.changed.wait())
         except TimeoutError:
             if self.reflector.refusal is not None:
                 raise self.reflector.refusal.again() from None
-            raise unavailable(f"{self._what}: {self.why_empty()}", retry_after=1) from None
+            raise unavailable(f"{self._type}: {self.why_empty()}", retry_after=1) from None
 
     def has_view(self, wanted: ViewKey) -> bool:
         """Whether a view for the client is open; `wanted` has the verb of the request."""
@@ -171,7 +171,7 @@ class Source:
             async with asyncio.timeout(wait):
                 while True:
                     if self.is_closed:
-                        raise unavailable(f"{self._what}: the hub has evicted its copy", retry_after=1)
+                        raise unavailable(f"{self._type}: the hub has evicted its copy", retry_after=1)
                     opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:
                         self.checkpoints.write_missing()
@@ -183,13 +183,13 @@ class Source:
 
     @property
     def given_filtered(self) -> int:
-        """The newest version that a client may hold from a filtered view of this source; 0 for none."""
+        """The newest version that a filtered view of this source may have given a client; 0 for none."""
         is_open = any(opened.view.projection.filtered for opened in self.views.values())
         return self.store.newest_given if is_open else self._last_incompatible
 
     @property
     def last_incompatible(self) -> int:
-        """The newest version that clients may hold from filters with other inputs."""
+        """The newest version at which clients may hold a state that filters made of other inputs."""
         return max((self._last_incompatible, *(each.last_incompatible for each in self.projections.values())))
 
     def rules_changed(self) -> None:
@@ -212,7 +212,7 @@ class Source:
             projection.inputs_changed(inputs)
         for opened in self.views.values():
             if opened.view.projection.filtered:
-                opened.view.end_ahead()
+                opened.view.expire_ahead()
         self._switch_settled()
 
     def remind(self) -> None:
@@ -244,7 +244,7 @@ class Source:
 
     @property
     def is_needed(self) -> bool:
-        """Whether only this source knows the clients' versions, or is about to learn them from the cloud."""
+        """Whether the source must stay open: only it knows its clients' versions, or has yet to verify them."""
         has_break = self.store.complete and not self.reflector.verifier.is_verified
         return self.store.has_previous_history or has_break
 
@@ -259,7 +259,7 @@ class Source:
         return str(self.reflector.error or "the cloud has not answered yet")
 
     @property
-    def _what(self) -> str:
+    def _type(self) -> str:
         return self.list_watch.type.group_resource
 
     @property
@@ -297,8 +297,8 @@ class Source:
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
-            is_one = partial(self._is_one, key)
-            view = View(shown, key.scope, key.form, elsewhere, is_one)
+            is_shared = partial(self._is_shared, key)
+            view = View(shown, key.scope, key.form, elsewhere, is_shared)
             view.noted, view.given_by_others = self.noted(self, key, view), self.given_by_others
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
@@ -311,21 +311,21 @@ class Source:
 
         If the rules filter lists and watches differently, each list is such a state for the view of the watches.
         """
-        return ANY_VERSION if self._filters(key) and not self._is_one(key) else self._known_elsewhere(key)
+        return ANY_VERSION if self._filters(key) and not self._is_shared(key) else self._known_elsewhere(key)
 
-    def _is_one(self, key: ViewKey) -> bool:
+    def _is_shared(self, key: ViewKey) -> bool:
         """Whether lists and watches of a client use the same view: only then does a checkpoint apply."""
         return self._key(key._replace(verb="list")).verb != "list"
 
     def _known_elsewhere(self, key: ViewKey) -> int:
         """The part of `_elsewhere` common to all views; ANY_VERSION until the cloud's version is known."""
         if self._filters(key):
-            return self._given.of_elsewhere(self._what)
+            return self._given.of_elsewhere(self._type)
         return self._filtering.issued_under_other_rules(self.list_watch.type)
 
     def _learn(self, key: ViewKey) -> None:
         if self._known_elsewhere(key) == ANY_VERSION:
-            self._given.learn(self._what, self._ask_version)
+            self._given.learn(self._type, self._ask_version)
 
     async def _ask_version(self) -> None:
         self.reflector.reached(await self.reflector.current_version())
@@ -338,7 +338,7 @@ class Source:
         return self.store.codec.encoding is Encoding.JSON or not need_json(filters)
 
     def _settle(self) -> None:
-        """Start a task that evaluates the remaining objects, and watches for pending ones that leave the store."""
+        """Start a task that evaluates the remaining objects, or notify the running one of more."""
         if self._settling is None or self._settling.done():
             if any(made.is_pending for made in self.projections.values()) or any(self._unswitched()):
                 name = f"filters of {self.list_watch.path}"
@@ -361,7 +361,7 @@ class Source:
             self._switch_settled()
 
     def _unswitched(self) -> Iterator[View]:
-        """The views that can switch to their next filters."""
+        """Yield the views whose next filters are evaluated, so that they can switch."""
         opened = self.views.values()
         return (one.view for one in opened if one.next is not None and not one.next.is_pending)
 
@@ -396,5 +396,5 @@ class Source:
 
 
 def _reached(given: IssuedVersions, resource: str, store: Store, version: int) -> None:
-    """Record the cloud's version. Another answer may have reported a newer one in the meantime."""
+    """Record the version that the cloud has just reported, or a newer one that the store has by now."""
     given.reached(resource, max(version, store.newest_given))

@@ -1,4 +1,4 @@
-"""All sources of the node: one per identity and list-watch.
+"""Starts, finds and stops the node's sources: one for each identity and list-watch.
 
 A source starts with its first client and stops some minutes after its last one.
 """
@@ -43,10 +43,10 @@ from kube.wire.encoding import Encoding
 
 BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as at kube-apiserver."""
-SUMMED = 256 * 1024
+TOTAL_CHECK_BYTES = 256 * 1024
 """Bytes of events after which the total size of all sources is computed again."""
 RESTORE_TIME = 30.0
-"""Seconds within which all sources detect one restore of the cloud, each by itself."""
+"""Seconds in which all sources detect the same restore of the cloud, each by itself."""
 SWEEP_INTERVAL = 10.0
 """Seconds between checks for sources and views that no client uses."""
 
@@ -75,8 +75,8 @@ class Sources:
         noted: NotedOf = lambda *_: None,
         running: RunningSources | None = None,
     ) -> None:
-        """`noted` is called for each new view. `running`, empty, becomes the sources of this object, for readers that
-        are made before it."""
+        """`noted` is called for each new view. `running` is an empty mapping, which becomes the sources of this object,
+        for readers that are made before it."""
         self.on_new: list[Callable[[Source], None]] = []
         """Called with each new source before it reads from the cloud, for example to read elsewhere."""
         self.on_restore: list[Callable[[str], None]] = []
@@ -89,7 +89,7 @@ class Sources:
         self._rules, self._given = filtering.rules, filtering.given
         self._last_incompatible: dict[ResourceType, int] = {}
         """The newest version that a client got from a filtered view of a source that is closed."""
-        self._let_go: dict[str, int] = {}
+        self._closed_versions: dict[str, int] = {}
         """The newest version of each resource that a closed source had, since the last restore of the cloud."""
         self._restored = -RESTORE_TIME
         """When a restore of the cloud was last detected, in monotonic seconds."""
@@ -119,7 +119,7 @@ class Sources:
         self._sources.clear()
 
     def get_own(self, list_watch: ListWatch) -> Source:
-        """Like `get`, for the hub itself, which keeps the source open."""
+        """Return the source of a list-watch as `get` does, for the hub itself, which keeps it open."""
         source = self.get(HUB_IDENTITY, list_watch)
         source.is_own = True
         return source
@@ -127,7 +127,7 @@ class Sources:
     def get(
         self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
     ) -> Source:
-        """Return the source of a list-watch as an identity may read it, started if it does not run; `keep` it on disk.
+        """Return the source of a list-watch as an identity may read it. Start it if it does not run; `keep` it on disk.
 
         `begin_at` is the client's version: a new source should have the events since then.
         """
@@ -149,7 +149,8 @@ class Sources:
     def admit(
         self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
     ) -> Source:
-        """Like `get`, for a client's request: BeyondQuota if the identity may have no further source."""
+        """Return a source as `get` does, for a client's request. BeyondQuota if the identity may have no further
+        source."""
         if (identity.user, list_watch) not in self._sources:
             check_new_source(self, identity.user)
         return self.get(identity, list_watch, keep=keep, begin_at=begin_at)
@@ -182,7 +183,7 @@ class Sources:
         """Raise BeyondQuota if a user may open no further view."""
         check_new_view(self, source, key, user)
 
-    def lasting(self, list_watch: ListWatch) -> Source:
+    def permanent(self, list_watch: ListWatch) -> Source:
         """Return a source of the hub's own that never stops."""
         source = self.get_own(list_watch)
         source.users += 1
@@ -280,10 +281,10 @@ class Sources:
             do()
 
     def _found_restored(self, finder: Source) -> None:
-        """Make all other sources verify their history, and invalidate unused copies, because the cloud was restored
-        from a backup.
+        """Have all other sources verify their history, and invalidate unused copies: the cloud was restored from a
+        backup.
 
-        Notify sources of at most one restore in RESTORE_TIME; each detects a further one by itself.
+        Sources are notified of at most one restore in RESTORE_TIME; each detects a further one by itself.
         """
         self._note_former(finder.list_watch.type.group_resource, finder.store.newest_given)
         finder.reflector.verify()
@@ -293,7 +294,7 @@ class Sources:
         given = [(source.list_watch, source.store.newest_given) for source in self]
         if self._copies is not None:
             given += self._copies.disprove_unused()
-        newest, self._let_go = self._let_go, {}
+        newest, self._closed_versions = self._closed_versions, {}
         for list_watch, version in given:
             resource = list_watch.type.group_resource
             newest[resource] = max(newest.get(resource, 0), version)
@@ -314,11 +315,11 @@ class Sources:
             if source.list_watch.type.group_resource == resource:
                 source.store.former_version = max(source.store.former_version, version)
                 for opened in source.views.values():
-                    opened.view.end_former(version)
+                    opened.view.expire_former(version)
 
     def _sweep(self) -> None:
         for source in self:
-            if source.sweep(self._idle) or _is_refused_for_nothing(source):
+            if source.sweep(self._idle) or _is_refused_and_unused(source):
                 self._drop(source)
         for source in too_large(self):
             self._drop(source)
@@ -347,7 +348,7 @@ class Sources:
     def _grew(self, size: int) -> None:
         """Apply the quotas to bytes that events add."""
         self._unsummed += size
-        if self._unsummed < SUMMED:
+        if self._unsummed < TOTAL_CHECK_BYTES:
             return
         self._unsummed = 0
         for source in list(too_large(self)):
@@ -360,7 +361,9 @@ class Sources:
         type_ = source.list_watch.type
         self._last_incompatible[type_] = max(self._last_incompatible.get(type_, 0), source.given_filtered)
         resource = type_.group_resource
-        self._let_go[resource] = max(self._let_go.get(resource, 0), source.store.newest_given)
+        self._closed_versions[resource] = max(
+            self._closed_versions.get(resource, 0), source.store.newest_given
+        )
         source.checkpoints.forget()
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
@@ -374,11 +377,10 @@ class Sources:
             source.remind()
 
 
-def _is_refused_for_nothing(source: Source) -> bool:
-    """Whether the cloud refuses a source without a waiting client: it can be closed, since the next client gets a new
-    one.
+def _is_refused_and_unused(source: Source) -> bool:
+    """Whether a source can be closed, because the cloud refuses it and no client waits: the next client gets a new one.
 
-    The node's sources of whole resources stay: there are only as many as the cloud has resources.
+    The node's sources of all objects of a resource stay: there are only as many as the cloud has resources.
     """
     if source.reflector.refusal is None or source.users or source.is_own:
         return False
@@ -386,4 +388,4 @@ def _is_refused_for_nothing(source: Source) -> bool:
 
 
 def _nothing() -> None:
-    """Callback of a reflector that has ended. Does nothing."""
+    """Ignore a callback of a reflector that has ended."""

@@ -1,4 +1,4 @@
-"""Counts, for each filter of a chain, the objects of an answer that it changed or hid."""
+"""Counts for each filter of a chain the objects of an answer that it changed or hid."""
 
 from __future__ import annotations
 

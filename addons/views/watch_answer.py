@@ -1,4 +1,4 @@
-"""A watch as an answer: the state of a view, then its events, until the client leaves or the time is over."""
+"""Answers with a watch: the state of a view, then its events, until the client leaves or its time is over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_WATCH = 1800.0
 CHECK_INTERVAL = (10.0, 18.0)
 """Seconds between two checks of the permission of an open watch, spread so that not all watches check at once.
 
-The longest interval and `addons.views.reviews.REMEMBER` together are less than a minute.
+The longest interval and `addons.views.reviews.PERMISSION_TTL` together are less than a minute.
 """
 SHORTEST_WATCH = 1.0
 """Minimum seconds of a watch. client-go treats one that ended earlier, without an event, as a failure and lists

@@ -1,5 +1,7 @@
-"""Decides whether a watch requests bookmarks, which arrive once a minute. For a few objects a new list costs less than
-an hour of bookmarks, so the reflector lists them again when their resourceVersion has expired.
+"""Decides whether a watch requests bookmarks, which come once a minute.
+
+For a few objects a new list costs less than an hour of bookmarks, so the reflector lists these again when their
+resourceVersion has expired.
 """
 
 from __future__ import annotations

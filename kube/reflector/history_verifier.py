@@ -93,10 +93,10 @@ class HistoryVerifier:
         self._counted: tuple[int, int] | None = None
         """A version of the cloud, and the number of objects at it."""
         self._is_list = False
-        """True if the last event is only the newest object of a list, which does not prove that nothing was deleted
+        """True if the last event is only the newest object of a list: it does not prove that nothing was deleted
         since."""
         self._passing: set[Key] = set()
-        """Objects that were created since, and must be deleted before the version of the list."""
+        """Objects created since the list, which must be deleted before the cloud reaches the list's version."""
         self.may_count = True
         """True if the number of objects may prove deletions."""
 
@@ -122,7 +122,7 @@ class HistoryVerifier:
         return self._last_event.version - 1 if self._last_event is not None else self._store.version
 
     def begin(self) -> None:
-        """Start unbroken: the store was just listed, so there is nothing to verify."""
+        """Start with a store that was just listed, so there is nothing to verify."""
         self._forget()
         self._resumed_at, self.may_count = 0, True
 
@@ -131,8 +131,8 @@ class HistoryVerifier:
         self._is_list, self._passing = False, set()
 
     def expect_last_event(self) -> bool:
-        """Start the watch at the last event of the store. Return False if names are the cheaper proof, or needed at
-        once because another store was disproved.
+        """Have the watch begin with the store's last event, which proves the history. Return False if names are the
+        cheaper proof, or needed at once because another store was disproved.
 
         A cloud that has this event has the same history up to it, and the store lacks nothing up to it.
         """
@@ -150,7 +150,7 @@ class HistoryVerifier:
 
     @property
     def _newest(self) -> LastSeenEvent:
-        """The newest object of the list. An applied write may have another version in the store than in the cloud."""
+        """The newest object of the list, without applied writes: their versions in the store are not the cloud's."""
         applied = self._store.applied
         sent = (LastSeenEvent(item.key, item.version) for item in self._store if item.key not in applied)
         return max(sent, key=lambda event: event.version, default=LastSeenEvent(("", ""), 0))
@@ -186,7 +186,7 @@ class HistoryVerifier:
             self._expected = version, names, given
 
     def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:
-        """Check a list before the store takes it, unless it begins a history. HistoryDiverged and `given` as in
+        """Check a list before the store takes it, unless the list begins a history. `given` and HistoryDiverged as in
         `compare`.
 
         The versions of another cluster may all exceed the store's, as if all objects had been written since.

@@ -1,4 +1,4 @@
-"""The resource and scope that a reflector lists and watches."""
+"""Defines the resource and scope that a reflector lists and watches."""
 
 from __future__ import annotations
 

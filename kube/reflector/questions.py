@@ -1,4 +1,4 @@
-"""Sends the requests of a list-watch: for the objects, or for their version, number or names."""
+"""Sends a reflector's requests for the objects of a list-watch, or for their version, number or names."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers with zstd to a client that accepts differences; kube-apiserver supports
 only gzip."""
 MANY_NAMES = 300
-"""From this number of objects on, names are requested in JSON: kube-apiserver compresses only responses over 128 KiB,
-then to less than a third of their size in protobuf."""
+"""From this number of objects on, names are requested in JSON. kube-apiserver compresses only responses over 128 KiB,
+and compressed JSON has less than a third of the bytes of protobuf."""
 
 QUIET_NAMESPACE = "kube-node-lease"
 """A namespace of each cluster that contains only Leases."""

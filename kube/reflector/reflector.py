@@ -45,7 +45,7 @@ LONG_EVENT = 128 * 1024
 0.05 s, and so does each filter."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
 UNSERVED_RETRY_DELAY = 300.0
-"""The least seconds between retries for a kind that the cloud does not serve. A client's request retries at once."""
+"""The least seconds between attempts for a kind that the cloud does not serve. A client's request ends the wait."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,8 @@ type Failure = StatusError | Unreachable | Malformed | UnusableRecord
 
 
 class Reflector:
-    """Runs as one task, by `run`. `error` is why the store does not follow the cloud now; None while it does."""
+    """Runs as one task, by `run`. `error` is the reason why the store does not follow the cloud now; None while it
+    does."""
 
     def __init__(
         self,
@@ -86,9 +87,10 @@ class Reflector:
         self.list_bytes = 0
         """Bytes of the list that is being read."""
         self.grew: Callable[[], None] = lambda: None
-        """Called for each page of a list. It may end the reflector."""
+        """Called after each page of a list, when `list_bytes` has grown. It may end the reflector."""
         self.paced: Callable[[int], Awaitable[None]] | None = None
-        """Called with each piece's size; returns when the next may be read. It may end the reflector."""
+        """Called with the size of each piece of a watch; returns when the next may be read. It may end the
+        reflector."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
         self.error: Failure | None = None
@@ -390,7 +392,7 @@ class Reflector:
                 bookmark = decode_object(encoding, frame.api_version, frame.kind, frame.raw)
                 self._store.advance(bookmark.version)
                 if gap := bookmark.annotations.get(HISTORY_GAP):
-                    self._store.jump(parse_version(gap), bookmark.version)
+                    self._store.record_gap(parse_version(gap), bookmark.version)
                 self._bookmarks.note_bookmark()
             case _ if frame.status is not None:
                 raise frame.status

@@ -1,8 +1,8 @@
-"""A projection's log of changes in the order (version, sequence), which any number of views and watchers read.
+"""Logs a projection's changes in the order (version, sequence), for any number of views and watchers.
 
 A view is a scope and a position in the log, a watcher is a position: the log queues nothing for either. It holds the
-objects, mostly compressed, and encoded events only while they are new. A watcher that falls behind the oldest change
-of its view is disconnected; its client resumes by resourceVersion, as with kube-apiserver.
+objects, mostly compressed, and encoded events only while they are new. A watcher that falls behind the oldest change of
+its view is disconnected; its client resumes by resourceVersion, as with kube-apiserver.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TRIM_DELAY = 0.1
 class ProjectedChange:
     """One change as a projection shows it. `before` and `after` are None where filters hide the object.
 
-    `last` is the object in a DELETED event. A change that `is_local` was caused by the node: the object keeps its
+    `last` is the object in a DELETED event. If `is_local`, the node caused the change, and the object keeps its
     version. `reader` is the only view that gets the change; None for all views.
     """
 
@@ -42,14 +42,14 @@ class ProjectedChange:
     is_local: bool = False
     reader: object = field(default=None, init=False)
     at: tuple[int, int] = field(default=(0, 0), init=False)
-    """The version that a client has after the change, and its sequence number: 0 for the cloud's change of this
-    version; local changes follow."""
+    """The version that a client has after the change, and a sequence number: 0 for the cloud's change of this version,
+    higher for local changes, which follow it."""
     events: dict[tuple[str, str], bytes] = field(default_factory=dict, init=False)
     """The encoded events by form and type, which all views share."""
     made: dict[object, ViewEvent] = field(default_factory=dict, init=False)
     """The ViewEvents of views, for their watchers."""
     held: int = field(default=0, init=False)
-    """The `size` that the log has counted. Filters may compress the object later."""
+    """The `size` that the log has counted. The object may be compressed later."""
 
     @property
     def size(self) -> int:
@@ -62,7 +62,7 @@ class ProjectedChange:
 
 
 class Logs:
-    """Logs with one common bound, so that a client cannot multiply it by opening many sources."""
+    """Bounds the bytes of several logs together, so that a client cannot multiply them by opening many sources."""
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
@@ -70,7 +70,7 @@ class Logs:
         self._max_bytes = max_bytes
 
     def trim(self) -> None:
-        """Drop the oldest changes of the largest logs, at most half of a log at a time; each keeps its last change."""
+        """Drop the oldest changes of the largest logs, at most half of a log at a time, but never its last change."""
         while (excess := self.bytes - self._max_bytes) > 0:
             longer = [log for log in self.members if len(log) > 1]
             if not longer:
@@ -85,8 +85,8 @@ def _nothing(_position: int, _change: ProjectedChange) -> None:
 
 
 class Log:
-    """A log. Positions count every change ever appended: `start` is the oldest retained one's, `end` the next
-    one's."""
+    """One log. Positions count every change ever appended: `start` is that of the oldest retained change, `end` that of
+    the next one."""
 
     def __init__(
         self,
@@ -132,7 +132,8 @@ class Log:
             self._bound = None
 
     def append(self, change: ProjectedChange, version: int) -> None:
-        """Append the change that brings clients to `version`; one that is not newer is ordered after the last.
+        """Append the change that brings clients to `version`. A change with an older version is ordered after the last
+        one.
 
         Several views may append the same change, one after another.
         """
@@ -171,7 +172,7 @@ class Log:
 
     def position_after(self, version: int) -> int:
         """The position for a client that has seen the cloud's changes up to `version`, but perhaps not all local
-        ones."""
+        changes."""
         return self.start + bisect_left(self._changes, (version, 1), key=lambda change: change.at)
 
     def read(self, position: int, end: int) -> Iterator[tuple[int, ProjectedChange]]:

@@ -22,7 +22,7 @@ MAX_GAPS = 16
 
 
 class Standing(Enum):
-    """How far a store's objects are trusted."""
+    """How far a store's objects can be trusted."""
 
     GOOD = "good"
     """They are trusted."""
@@ -33,22 +33,22 @@ class Standing(Enum):
 
 
 class LastSeenEvent(NamedTuple):
-    """An event of the cloud's history: an object, and the version at which it was written."""
+    """An event of the cloud that the store has seen: an object, and the version at which it was written."""
 
     key: tuple[str, str]
     version: int
 
 
 class AppliedWrite[I](NamedTuple):
-    """A write that the cloud accepted, and the node applied to its copy: of a version, or a deletion."""
+    """A write that the cloud accepted, and that the node applied to its copy before the event of it."""
 
     version: int
-    """0 if it deleted the object."""
+    """The version of the written object; 0 if it was deleted."""
     deleted: I | None = None
 
 
 class AppliedWrites[I](dict[tuple[str, str], AppliedWrite[I]]):
-    """The newest applied write of each object, until the cloud's own event of the object, or a list."""
+    """The newest applied write of each object, until the cloud sends an event of the object, or a list."""
 
     @property
     def deletions(self) -> dict[tuple[str, str], I]:
@@ -64,7 +64,8 @@ class AppliedWrites[I](dict[tuple[str, str], AppliedWrite[I]]):
         return key in self and self[key].version >= version
 
     def were_passed(self, version: int) -> bool:
-        """True if a watch has passed a write without its event, so that the cloud no longer has the write."""
+        """True if a watch has passed the version of a write without an event of it: the cloud no longer has the
+        write."""
         return any(0 < write.version <= version for write in self.values())
 
 
@@ -104,14 +105,14 @@ class History[C: Recorded]:
         self._entries: deque[tuple[int, C]] = deque()
         """Each change, with the lowest version at which clients have it."""
         self.newest_local = -1
-        """The version of clients when the last local change came."""
+        """The version that clients had when the last local change came; -1 for none."""
         self.newest_carried = 0
-        """The newest version in the event of a local change: a client whose watch stopped there may hold later
-        objects."""
+        """The newest object version in an event of a local change. A client whose watch stopped at that event has this
+        version, and may hold newer objects."""
         self._bytes = 0
         self._gaps: deque[tuple[int, int]] = deque()
-        self.jumps = 0
-        """The number of gaps so far."""
+        self.gap_count = 0
+        """The number of gaps ever recorded."""
         self._oldest = 0
         """The entries are all changes after this version."""
         self._names_gone_since = 0
@@ -135,8 +136,8 @@ class History[C: Recorded]:
     def add(self, at: int, change: C) -> None:
         """Append a change that came when clients had version `at`; a local change's own version is older.
 
-        A client at that version may lack a local change, and a later one at the same version, such as a list that
-        undoes it.
+        A client at that version may lack a local change, and any change that follows it at the same version, such as a
+        list that undoes it. So both count for the next version.
         """
         if change.is_local:
             self.newest_local = at
@@ -145,17 +146,17 @@ class History[C: Recorded]:
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:
             self._forget_oldest()
 
-    def jump(self, before: int, after: int) -> None:
+    def record_gap(self, before: int, after: int) -> None:
         """Record a gap: a list moved the store from `before` to `after`, and the changes in between are unknown."""
         self._gaps.append((before, after))
-        self.jumps += 1
+        self.gap_count += 1
         if len(self._gaps) > MAX_GAPS:
             (begin, _), (_, end) = self._gaps.popleft(), self._gaps.popleft()
             self._gaps.appendleft((begin, end))
 
     @property
     def newest(self) -> int:
-        """The version at which a client has all changes."""
+        """The version from which on a client has all changes."""
         if self._entries:
             return self._entries[-1][0]
         return self._past.changes[-1][0] if self._past.changes else 0
@@ -222,5 +223,6 @@ class History[C: Recorded]:
 
 
 def _past(since: int, changes: dict[tuple[str, str], int]) -> Past:
-    """Build a Past without the changes, the latest first, that each client at `since` has."""
+    """Build a Past from the latest change of each object, the newest first, without those that each client at `since`
+    has."""
     return Past(since, tuple((at, key) for key, at in reversed(changes.items()) if at > since))

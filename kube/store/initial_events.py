@@ -1,4 +1,4 @@
-"""The first events of a watch: the initial state, or the events that correct any state that a client may hold."""
+"""Computes the first events of a watch: the initial state, or a correction of the state that a client may hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class InitialEvents(NamedTuple):
-    """The first events for a client: missed events, then deletions of objects that it must not have, then a state."""
+    """The first events for a client, in this order: missed events, DELETED for hidden objects, ADDED for a state."""
 
     state: Sequence[Item]
     missed: Sequence[bytes] = ()
@@ -42,7 +42,7 @@ def correction(
     changed_after: int | None = None,
     unseen: Callable[[Key], bool] = lambda _key: False,
 ) -> InitialEvents:
-    """Events that turn any state of a client at version `since` into what a projection shows within a scope.
+    """Events that turn any state of a client at version `since` into the state that a projection shows within a scope.
 
     With `changed_after`, the client's state may differ only in objects that have changed after that version. Objects
     that the scope's selectors do not match also get DELETED: the client may hold them from before their labels
@@ -70,7 +70,7 @@ def correction(
 
 
 def _made_after(store: Store, version: int) -> set[Key]:
-    """The objects that the cloud created after a version, so that no client at that version holds them."""
+    """The objects that the cloud created after a version. No client at that version holds them."""
     first: dict[Key, bool] = {}
     if version > max(store.former_version, store.history.newest_carried):
         for change in store.history.after(version):

@@ -17,8 +17,8 @@ from kube.wire.negotiation import META_VERSIONS
 class Form:
     """How a view encodes objects: in full, or as PartialObjectMetadata; `kube.store.made_forms` has further forms."""
 
-    at_once = 1000
-    """The number of objects that are prepared for a list at once."""
+    batch_size = 1000
+    """The number of objects that are encoded for a list before other tasks run."""
     is_headed = False
     """True if `headed` adds something to the first event of a watch."""
 

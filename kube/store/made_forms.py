@@ -40,7 +40,7 @@ _NO_COLUMNS = _COLUMNS + b"null"
 class RecodedForm(Form):
     """The objects in one encoding, whatever the store's encoding is."""
 
-    at_once = 20
+    batch_size = 20
     """Few, because a protobuf object takes up to some milliseconds."""
 
     def __init__(self, encoding: Encoding, *, metadata_only: bool, version: str = "v1") -> None:
@@ -67,7 +67,7 @@ class RecodedForm(Form):
 class TableForm(Form):
     """The objects as rows of a Table."""
 
-    at_once = 20
+    batch_size = 20
     is_headed = True
 
     def __init__(self, include: str, version: str = "v1", cells: CloudCells | None = None) -> None:

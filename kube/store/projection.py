@@ -1,4 +1,4 @@
-"""A store as a chain of filters shows it, kept current with the store and with the filters' inputs.
+"""Shows a store as a chain of filters changes it, and follows the store and the filters' inputs.
 
 A projection holds only its differences from the store. For each object it records the inputs that the chain read, so
 that a changed input costs only the objects that read it. Components with the same chain share one projection.
@@ -16,11 +16,11 @@ from kube.store.resumption import Checkpoint, Overrides, digest_of
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
 
-EVALUATED_AT_ONCE = 100
-"""The number of objects evaluated before other tasks run, in some milliseconds."""
-BYTES_AT_ONCE = 256 * 1024
-"""The most bytes of objects evaluated before other tasks run, because a hundred of the largest would block the event
-loop for ten seconds."""
+EVALUATION_BATCH = 100
+"""The number of objects evaluated before other tasks run: some milliseconds."""
+EVALUATION_BATCH_BYTES = 256 * 1024
+"""The most bytes of objects evaluated before other tasks run: a hundred of the largest would block the event loop for
+ten seconds."""
 
 InputKey = Hashable
 """Identifies one input of a filter, for example ("service", "default", "web")."""
@@ -30,7 +30,7 @@ type Why = tuple[tuple[str, object], ...]
 
 
 class Evaluation(NamedTuple):
-    """The result of a chain for an item: the same item (kept), another one (changed) or None (hidden).
+    """The result of a chain for an item: the same item (unchanged), another one (changed) or None (hidden).
 
     `pending` means that an input is not known yet. The projection then shows the previous result, or hides a new
     object.
@@ -43,7 +43,7 @@ class Evaluation(NamedTuple):
 
 
 class Chain(Protocol):
-    """Filters in order. The result depends only on the item and the inputs. A malformed item is hidden."""
+    """Filters in a fixed order. The result depends only on the item and the inputs. A malformed item is hidden."""
 
     def evaluate(self, item: Item) -> Evaluation: ...
 
@@ -58,19 +58,19 @@ class ProjectionListener(Protocol):
     def dropped(self, position: int, change: ProjectedChange) -> None:
         """Called when the log drops a change."""
 
-    def hid(self, item: Item) -> None:
-        """Called when the cloud changed an object that is hidden both before and after."""
+    def hidden_changed(self, item: Item) -> None:
+        """Called when the cloud changed an object that filters hide both before and after."""
 
-    def jumped(self) -> None:
+    def gap_recorded(self) -> None:
         """Called after a list left a gap in the store's history, and after `changed` for each of its changes."""
 
     def restarted(self) -> None: ...
 
 
 class Projection:
-    """A store as a chain shows it. Without a chain (None), all unfiltered components share its projection.
+    """Shows a store as a chain changes it. Without a chain (None), all unfiltered components share the projection.
 
-    `evaluate_some` evaluates long lists, and the many objects that one input may affect, in slices, so that the event
+    `evaluate_some` evaluates long lists, and the many objects that one input may affect, in batches, so that the event
     loop keeps serving. Until an object is evaluated, the projection hides it, or shows its previous state.
     """
 
@@ -102,7 +102,7 @@ class Projection:
         """Objects with an input that has changed since their evaluation."""
         self._listeners: ScopeIndex[ProjectionListener] = ScopeIndex()
         self.evaluations = 0
-        self._jumps = store.history.jumps
+        self._gap_count = store.history.gap_count
         self._evaluate_all()
         store.listen(self)
 
@@ -128,8 +128,8 @@ class Projection:
 
     @property
     def is_evaluated(self) -> bool:
-        """True if the chain has evaluated all objects with the current inputs. While one lacks an input, the rest of a
-        list waits, since its objects would lack the same."""
+        """True if the chain has evaluated all objects with the current inputs. If one object lacks an input, the rest
+        of a list is not evaluated before the input is known: its objects would lack the same."""
         return not self._stale and (not self._unevaluated or bool(self._pending))
 
     @property
@@ -168,7 +168,7 @@ class Projection:
                 yield shown
 
     def evaluate_some(self) -> None:
-        """Evaluate the next slice of a long list, or of the objects of a changed input.
+        """Evaluate the next batch of a long list, or of the objects of a changed input.
 
         Listeners are not notified of the objects of a list, because no client has a state yet.
         """
@@ -187,7 +187,7 @@ class Projection:
         return self._was_complete and any(name in self._readers for name in inputs)
 
     def shows_as(self, checkpoint: Checkpoint) -> bool:
-        """True if the projection shows the state of a checkpoint, apart from later changes."""
+        """True if the projection shows the state of a checkpoint, apart from changes since then."""
         history, digest = self.store.history, self._overrides.digest
         if self.is_pending or not history.names_all_changed_after(checkpoint.version):
             return False
@@ -238,9 +238,9 @@ class Projection:
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
     def _slice_of(self, waiting: dict[Key, None]) -> Iterator[Item]:
-        """Take objects out of `waiting`, the last first, up to the bounds of one slice."""
+        """Take objects out of `waiting`, the last first, up to the bounds of one batch."""
         count = size = 0
-        while waiting and count < EVALUATED_AT_ONCE and size < BYTES_AT_ONCE:
+        while waiting and count < EVALUATION_BATCH and size < EVALUATION_BATCH_BYTES:
             item = self.store.get(waiting.popitem()[0])
             if item is not None:
                 yield item
@@ -262,15 +262,15 @@ class Projection:
             self._notify_changed(self._projected(change, before, after))
         elif change.new is not None and before is None and change.key not in self._pending:
             for listener in self._listeners.concerned(change.key, (change.new,)):
-                listener.hid(change.new)
+                listener.hidden_changed(change.new)
 
     def advanced(self) -> None:
         if not self._was_complete:
             self._evaluate_all()
-        if self._jumps != self.store.history.jumps:
-            self._jumps = self.store.history.jumps
+        if self._gap_count != self.store.history.gap_count:
+            self._gap_count = self.store.history.gap_count
             for listener in self._listeners:
-                listener.jumped()
+                listener.gap_recorded()
 
     def replay(self, since: int) -> Iterator[ProjectedChange]:
         """Yield the store's changes after a version, as the chain shows them with its current inputs."""

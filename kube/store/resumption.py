@@ -21,7 +21,8 @@ DIGEST = 16
 NAME_DIGEST = 8
 """Bytes of the digest of a hidden object's name."""
 MAX_HIDDEN = 128
-"""The most hidden objects in a checkpoint, which a busy source writes with each batch. With more, it has none."""
+"""The most hidden objects that a checkpoint names, as a busy source writes it with each batch. If there are more, it
+names none."""
 
 
 class Resumption(Enum):
@@ -44,7 +45,7 @@ class ClientState(NamedTuple):
 
     version: int
     is_confirmed: bool = False
-    """True if the cloud has confirmed the view's state at this version."""
+    """True if the cloud has confirmed that it had the view's state at this version."""
     is_elsewhere: bool = False
     """True if the client may hold a state that the view never showed."""
     checkpoint_version: int = 0
@@ -101,8 +102,8 @@ class Checkpoint(NamedTuple):
     hidden: Collection[str] = ()
     """The digests of the names of all hidden objects, if there are at most MAX_HIDDEN; else empty."""
 
-    def hid(self, key: Key) -> bool:
-        """True if filters hid an object."""
+    def has_hidden(self, key: Key) -> bool:
+        """True if filters hid this object, according to the checkpoint."""
         return bool(self.hidden) and name_digest(key) in self.hidden
 
 

@@ -1,4 +1,4 @@
-"""The objects of a source that a client requests, and an index from objects to the scopes that may match."""
+"""Scopes: the objects of a source that a client requests. An index finds the scopes that an object may match."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ _ANYTHING: Anchor = ("", "", "")
 
 
 class ScopeIndex[T]:
-    """Listeners by scope. An event costs only the listeners that it may concern, however many there are."""
+    """Finds listeners by scope: an event costs only those that it may concern, however many there are."""
 
     def __init__(self) -> None:
         self._scopes: dict[T, Scope] = {}
         self._unanchored: dict[T, None] = {}
         self._anchored: dict[Anchor, dict[T, None]] = {}
         self._keys: Counter[str] = Counter()
-        """The number of anchors for each label key. An object may have a hundred thousand labels with other keys."""
+        """The number of anchors for each label key: an object may have a hundred thousand labels with other keys."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(list(self._scopes))

@@ -1,6 +1,6 @@
-"""The node's one copy of a list in the cloud: encoded objects by key, and their resourceVersion.
+"""Stores the node's one copy of a list in the cloud: encoded objects by key, and their resourceVersion.
 
-A store knows neither source nor readers: it gets lists and events, and notifies listeners of changes by version.
+A store knows neither its source nor its readers: it takes lists and events, and notifies listeners of changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kube.wire.codec_base import MAX_ITEMS, ObjectPeek, Peeks
 MAX_STORE = 512 * 1024 * 1024
 """The most bytes of all objects, including those that a watch adds, as for all pages of a list."""
 LABEL = 100
-"""Bytes of a label in memory, roughly: the 20,000 labels of an object of 0.5 MB take 2 MB more."""
+"""Bytes of memory that a label takes, roughly: the 20,000 labels of an object of 0.5 MB take 2 MB more."""
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
@@ -180,7 +180,7 @@ class Store:
         return max(self.version, self.given_version)
 
     def note_given(self, version: int) -> None:
-        """Note that another store of these objects gave clients this version of the same history."""
+        """Record that another store of these objects gave clients this version of the same history."""
         if self.complete:
             self.given_version = max(self.given_version, version)
 
@@ -246,7 +246,7 @@ class Store:
             self.api_version, self.kind = api_version, kind
             for change in sorted(self._difference(items, version), key=lambda change: change.version):
                 self._commit(change)
-            self.jump(before, version)
+            self.record_gap(before, version)
         else:
             if is_other:
                 self._end_history(version)
@@ -270,7 +270,7 @@ class Store:
             self._former, self.former_version = items, max(self.former_version, version)
 
     def _end_history(self, version: int) -> None:
-        """Set the clients' version of this history. The next history begins at this version."""
+        """Record what clients may hold of this history. The next one begins at `version`."""
         self.former_version = max(self.former_version, self.newest_given)
         self._former = self.gone_after(version) | self._items
         size = sum(len(item.stored) for item in self._former.values())
@@ -301,9 +301,9 @@ class Store:
             self._notifier.notify()
 
     def apply_response(self, key: Key, raw: bytes | None) -> None:
-        """Apply the object (None: deleted) in the cloud's response to a write, before its event arrives.
+        """Apply the object (None: deleted) in the cloud's response to a write, before the event of it arrives.
 
-        The object keeps its version, and a new one gets the store's, so that clients can resume from there.
+        The object has its former version, and a new object the store's, so that clients can resume from there.
         """
         old = self._items.get(key)
         if raw is not None:
@@ -319,7 +319,7 @@ class Store:
         self._notifier.notify()
 
     def recall(self, key: Key, version: int) -> None:
-        """Take a write that an earlier process applied to an object: its version, 0 for a deletion."""
+        """Apply a write that an earlier process applied to an object: `version` is the write's, 0 for a deletion."""
         self.history.newest_local = self.version
         self.applied[key] = AppliedWrite(version)
         if not version:
@@ -331,10 +331,10 @@ class Store:
             self._move(version)
         self._notifier.notify()
 
-    def jump(self, before: int, version: int) -> None:
+    def record_gap(self, before: int, version: int) -> None:
         """Record a gap in the history: the changes between these versions are unknown."""
         if version > before:
-            self.history.jump(before, version)
+            self.history.record_gap(before, version)
             self._move(version)
 
     def _move(self, version: int) -> None:

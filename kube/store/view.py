@@ -1,9 +1,8 @@
-"""A component's view of a source, served as a list, a WatchList or a watch, as from kube-apiserver's watch cache.
+"""Serves a component's view of a source as a list, a WatchList or a watch, as kube-apiserver's watch cache does.
 
 A view selects objects of a projection by a scope, and encodes them in one form. Its clients know the projection's log
 from a position on; watchers read it at their own pace. `kube.store.resumption.judge` decides from which version a
-client may resume, by the rules of `docs/versions.md`; the view executes the decision. Comments cite the rules by
-number.
+client may resume, by the rules of `docs/versions.md`, which comments cite by number; the view executes the decision.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ from kube.store.watcher import NewEvents, Watcher, WatcherContext
 from kube.wire.codec_base import ListMeta
 
 MAX_CONFIRMED = 100
-"""The most versions that a view remembers as given in lists without an event that reached them."""
-MATCHED_AT_ONCE = 200
+"""The most confirmed versions that a view remembers: versions of the cloud that it gave in lists before any event had
+them."""
+MATCH_BATCH = 200
 """The number of objects that a list matches before other tasks run. Each costs up to 0.1 ms if a field must be
 parsed."""
 HIDDEN = "HIDDEN"
-"""Used instead of an event type if filters hide the object, so that clients get no event."""
+"""Stands for an event's type, in a report for display, if filters hide the object and clients get no event."""
 
 type Noted = Callable[[str, Key, int, int], None]
 """Called with an event's type, its object, the version after it, and its size in bytes."""
 
 
 class View(WatcherContext):
-    """One projection, scope and form, and the part of the projection's log that its clients know."""
+    """Serves one projection in one scope and form, from the part of the projection's log that its clients know."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class View(WatcherContext):
         self.given_by_others: Callable[[], int] = lambda: 0
         """Returns the newest version that other sources of the resource, or the cloud, gave clients."""
         self._between = (0, 0)
-        """Between these versions (first exclusive, second inclusive), clients have lists of other views or of the
+        """Between these versions (first exclusive, second inclusive), clients may have a list of another view or of the
         cloud, made before or after a local event (rule 2)."""
         self._known: dict[Item, bool] = {}
-        """Whether unfiltered objects match, for those that `match` has just checked."""
+        """Whether unfiltered objects match the scope, for those that `match` has just checked."""
         self._new: list[ViewEvent] = []
         """Events that `_deliver` will send in the next iteration of the event loop."""
         self._new_at = (0, 0)
@@ -94,7 +94,7 @@ class View(WatcherContext):
     @property
     def is_soon_matched(self) -> bool:
         """True if matching all objects now is cheap: there are few, or the result is cached."""
-        return self._everything or bool(self._known) or len(self.projection.store) <= MATCHED_AT_ONCE
+        return self._everything or bool(self._known) or len(self.projection.store) <= MATCH_BATCH
 
     async def match(self) -> None:
         """Match all objects against the selectors, in slices between which other tasks run.
@@ -104,7 +104,7 @@ class View(WatcherContext):
         if self._everything:
             return
         known: dict[Item, bool] = {}
-        for part in batched(list(self.projection.store), MATCHED_AT_ONCE):
+        for part in batched(list(self.projection.store), MATCH_BATCH):
             known.update((item, self.scope.matches(item)) for item in part)
             await asyncio.sleep(0)
         self._known = known
@@ -152,8 +152,8 @@ class View(WatcherContext):
         return former if self._may_prove() else None
 
     def _unseen(self, since: int) -> Callable[[Key], bool]:
-        """Return a predicate: True if no client at this version holds an object, because filters hid it before and
-        after a restart."""
+        """Return a predicate: True for an object that no client at this version can hold, because filters hid it both
+        before and after a restart."""
         former, history = self._checkpoint(since), self.projection.store.history
         is_incompatible = since <= max(self._last_incompatible, self.projection.last_incompatible)
         if (
@@ -163,7 +163,7 @@ class View(WatcherContext):
         ):
             return lambda _key: False
         changed = history.changed_after(min(since, former.version))
-        return lambda key: key not in changed and former.hid(key)
+        return lambda key: key not in changed and former.has_hidden(key)
 
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
@@ -187,7 +187,7 @@ class View(WatcherContext):
             begin = self.log.position_after(self.projection.store.version if is_unsure else since)
             position = max(begin, self._begin)
             watcher = self._open(position, since, bookmarks, coding)
-            watcher.skips = not is_unsure
+            watcher.skips_seen = not is_unsure
         else:
             watcher = self._open(self.log.end, 0, bookmarks, coding, self._missed(since, resumption))
         if (gap := self.projection.store.history.gap_after(since)) is not None:
@@ -211,7 +211,7 @@ class View(WatcherContext):
 
     def switch(self, projection: Projection) -> None:
         """Use another chain from now on, and send watchers the difference."""
-        self.end_ahead()
+        self.expire_ahead()
         old, self.projection = self.projection, projection
         self._last_incompatible = projection.store.newest_given
         old.forget(self)
@@ -237,7 +237,7 @@ class View(WatcherContext):
         if change.is_local:
             history = self.projection.store.history
             history.newest_carried = max(history.newest_carried, change.version)
-            self.end_ahead()
+            self.expire_ahead()
             newest = max(self.projection.store.newest_given, self.given_by_others())
             if newest > self.version:
                 first, last = self._between
@@ -262,23 +262,25 @@ class View(WatcherContext):
             self.oldest = max(self.oldest, version + bool(sequence))
             self.forgotten = position + 1
 
-    def hid(self, item: Item) -> None:
+    def hidden_changed(self, item: Item) -> None:
         if self.noted is not None and self.scope.matches(item):
             self.noted(HIDDEN, item.key, item.version, 0)
 
-    def jumped(self) -> None:
-        """End the watches of clients within a new gap of the history, and notify the others."""
+    def gap_recorded(self) -> None:
+        """End the watches of clients within a new gap of the history, and send the others a bookmark that reports
+        it."""
         history = self.projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
         for watcher in list(self.watchers):
             watcher.note_gap(history.newest_gap)
 
-    def end_ahead(self) -> None:
-        """End the watches of clients that are ahead: the view may show older objects than they hold."""
+    def expire_ahead(self) -> None:
+        """End the watches of clients that are ahead with 410: the view may show older objects than they hold."""
         self._end_seen(self.is_ahead)
 
-    def end_former(self, version: int) -> None:
-        """End the watches of clients that are ahead, or came with a version up to this one of a previous history."""
+    def expire_former(self, version: int) -> None:
+        """End watches with 410: of clients that are ahead, or that came with a version of a previous history, up to
+        `version`."""
         self._end_seen(lambda seen: 0 < seen <= version or self.is_ahead(seen))
 
     def _end_seen(self, is_lost: Callable[[int], bool]) -> None:

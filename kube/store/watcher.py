@@ -1,4 +1,4 @@
-"""One open watch of a view: the first events for its client, and then a position in the projection's log.
+"""Serves one open watch of a view: its first events, then the projection's log from a position on.
 
 Usually every watcher of a view has read its whole log, so all get the same next events: `NewEvents` encodes them once
 for each coding, and writes them to each client without waking its task.
@@ -21,15 +21,15 @@ from kube.store.stream_coding import StreamCoding, ViewEvent
 from kube.wire.codec import Codec
 from kube.wire.codec_base import CHUNK, HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS
 
-READ_AT_ONCE = 256 * 1024
-"""Bytes of events that are read for one client and not yet sent, apart from the last event."""
+READ_BATCH_BYTES = 256 * 1024
+"""Bytes of events that are read for one client before they are sent, apart from the last event."""
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client immediately. Sends nothing and returns False if the client's buffer is full, or the client
 has left."""
 
 
 class WatcherContext:
-    """The input of a view's watchers: the log of a projection within a scope, in one form."""
+    """What watchers of a view share: the log of a projection within a scope, in one form."""
 
     def __init__(self, projection: Projection, form: Form, scope: Scope) -> None:
         self.form = form
@@ -61,16 +61,16 @@ class WatcherContext:
         return self.form.codec(self.projection.store.codec)
 
     def is_ahead(self, seen: int) -> bool:
-        """True if a client at this version is ahead of the store, and the cloud has not confirmed the view's state for
+        """True if the store has not reached a client's version, and the cloud has not confirmed the view's state at
         it."""
         return seen > self.projection.store.version and not self.has_confirmed(seen)
 
     def reached(self, seen: int) -> int:
-        """The version of a client that came with `seen` and was sent all events since."""
+        """The version up to which a client has all events, after it came with `seen` and read the log to its end."""
         return seen if self.is_ahead(seen) else self.version
 
     def has_confirmed(self, version: int) -> bool:
-        """True if a list or watch of the cloud had this view's state at a version."""
+        """True if the cloud has confirmed the view's state at a version."""
         return version in self._confirmed
 
     def _type(self) -> tuple[str, str]:
@@ -91,7 +91,7 @@ class WatcherContext:
         return "DELETED" if before else None
 
     def made(self, change: ProjectedChange, type_: str) -> ViewEvent:
-        """The event of a change, which all views of the form share."""
+        """Encode the event of a change, once for all views of the form."""
         item = change.after if type_ != "DELETED" else change.last
         assert item is not None
         if type_ == "DELETED" and not change.is_local:
@@ -135,11 +135,11 @@ class WatcherContext:
 
 
 class NewEvents:
-    """New events of a view, for all watchers that have read its log up to the first of them."""
+    """Encodes new events of a view, for all watchers that have read its log up to the first of them."""
 
     def __init__(self, events: list[ViewEvent], newest: int, first: int, end: int) -> None:
-        """Set `newest`, the position after the view's last event before these, and `first`, the position of the
-        first."""
+        """Set `newest`, the position after the view's last event before these, and `first`, the position of the first
+        of these."""
         self.newest, self.first, self.end = newest, first, end
         self._events = events
         self._written: dict[str, bytes] = {}
@@ -157,7 +157,7 @@ class NewEvents:
 
 
 class Watcher:
-    """One open watch: a position in its view's log."""
+    """One open watch, at a position in its view's log."""
 
     __slots__ = (
         "_bookmark_due",
@@ -175,7 +175,7 @@ class Watcher:
         "fell_behind",
         "outlet",
         "seen_version",
-        "skips",
+        "skips_seen",
         "view",
     )
 
@@ -202,10 +202,10 @@ class Watcher:
         self._initial = initial
         self._position = position
         self._former: list[tuple[Log, int, int]] = []
-        """Unread parts of logs that the view, or this watch of it, has left: log, start and end."""
+        """Unread parts of logs that the view used before, or that an ended watch still reads: log, start and end."""
         self.seen_version = seen_version
         """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
-        self.skips = True
+        self.skips_seen = True
         """True if the client gets none of the cloud's events up to `seen_version`."""
         self._bookmark_due = False
         self._gap = NO_ANNOTATIONS
@@ -269,7 +269,7 @@ class Watcher:
             self.wake()
 
     def _can_take(self, new: NewEvents) -> bool:
-        """True if `frames` waits, and these events are the next ones for this client too."""
+        """True if the task waits in `frames`, and these events are the client's next ones."""
         waits = self._waiter is not None and not self._waiter.done()
         return (
             waits
@@ -336,7 +336,7 @@ class Watcher:
                 self._former[0] = log, position, end
             else:
                 self._position = position
-            seen = self.seen_version if self.skips else 0
+            seen = self.seen_version if self.skips_seen else 0
             if any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
                 self._bookmark_due = self._error is None
@@ -360,7 +360,7 @@ class Watcher:
         return (self.view.log, self._position, self.view.newest) if is_unread else None
 
     def _some(self, log: Log, position: int, end: int) -> tuple[list[ViewEvent], int]:
-        """The next events, READ_AT_ONCE bytes apart from the last one, and the position after them.
+        """The next events, READ_BATCH_BYTES bytes apart from the last one, and the position after them.
 
         Compressed objects are decompressed for this client only.
         """
@@ -371,6 +371,6 @@ class Watcher:
             if event is not None:
                 some.append(event)
                 size += len(event.frame)
-            if size > READ_AT_ONCE:
+            if size > READ_BATCH_BYTES:
                 return some, number + 1
         return some, end

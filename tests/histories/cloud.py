@@ -110,7 +110,7 @@ class Cloud:
         """Return how often sources had to list because the cloud allows no watch from their version."""
         pasts = [(each.list_watch.type.resource, each.store.history) for each in sources]
         known = [(name, past) for name, past in pasts if name in RESOURCES]
-        return sum(past.jumps for name, past in known if 0 < past.newest_gap < self.oldest(name))
+        return sum(past.gap_count for name, past in known if 0 < past.newest_gap < self.oldest(name))
 
     def back_up(self) -> None:
         self._backup = {storage: storage.snapshot() for storage in self._storages}

@@ -16,8 +16,8 @@ LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
     "confirmed": ((view, "MAX_CONFIRMED", 2),),
     "logs": ((change_log, "LOG_MIN_CHANGES", 1), (change_log, "LOG_MAX_BYTES", 1)),
     "slices": (
-        (projection, "EVALUATED_AT_ONCE", 1),
-        (view, "MATCHED_AT_ONCE", 1),
+        (projection, "EVALUATION_BATCH", 1),
+        (view, "MATCH_BATCH", 1),
         (reflector, "EVENT_BATCH", 1),
     ),
     "pages": ((list_pages, "PAGE", 1),),

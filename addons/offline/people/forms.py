@@ -49,7 +49,7 @@ async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: O
         if first_form(for_people, read, source.store) is None:
             continue
         first = first or source
-        for some in batched(list(source.store), RecodedForm.at_once):
+        for some in batched(list(source.store), RecodedForm.batch_size):
             await asyncio.sleep(0)
             for item in some:
                 if item.key not in by_key and _is_asked_for(item, read):

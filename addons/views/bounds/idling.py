@@ -1,8 +1,8 @@
-"""Bounds the traffic of sources without a client, and gives clients' requests priority over it.
+"""Paces and bounds the watches of sources without a client, so that clients' requests come first on the link.
 
 A source continues for a while after its last client, so that the next client finds a history. That is worth as many
-bytes as the list of a new source costs; beyond them its watch only takes bandwidth from relayed requests on the same
-connection.
+bytes as the list of a new source costs. When its watch has received more, the source is closed, because the watch takes
+bandwidth from relayed requests on the same connection.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kube.bounds import reached
 from kube.concurrency.notifier import completes_within
 
 MIN_WORTH = 64 * 1024
-"""Bytes of events that a source may receive without a client, however small its list is."""
-QUIET = 0.5
-"""Seconds without a byte for any client, after which sources without a client resume reading."""
-LOOK = 0.25
-"""Seconds between checks whether a source without a client may resume reading, or can be closed."""
+"""The least bytes of events that a source may receive without a client, however small its list is."""
+QUIET_TIME = 0.5
+"""Seconds without a byte for any client, after which sources without a client read their watches again."""
+CHECK_INTERVAL = 0.25
+"""Seconds between checks whether a source without a client may read its watch, or can be closed."""
 
 
 class Idling:
@@ -41,7 +41,7 @@ class Idling:
         """When a source with a client last received an event."""
 
     async def pace(self, source: Source, size: int) -> None:
-        """Wait until a source's watch, which has received so many bytes of events, may receive more."""
+        """Return when a source may read more of its watch, which has just received `size` bytes of events."""
         self._grew(size)
         source.unread += size
         while True:
@@ -54,6 +54,6 @@ class Idling:
                     reached("events that nobody reads")
                     self._drop(source)
                     return
-            elif self._clock() - max(self._read_at, self.relayed_at()) > QUIET:
+            elif self._clock() - max(self._read_at, self.relayed_at()) > QUIET_TIME:
                 return
-            await completes_within(LOOK, source.wanted.wait())
+            await completes_within(CHECK_INTERVAL, source.wanted.wait())

@@ -80,10 +80,10 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
-    """Return the node's partial sources to close when events raise their total above MAX_HUB_BYTES.
+    """Return the node's partial sources to close after events have raised their total above MAX_HUB_BYTES.
 
-    First come those without a client, the least recently used first, then those that have grown most since their first
-    list.
+    Sources without a client come first, the least recently used before the others; then those that have grown most
+    since their first list.
     """
     parts = _parts(sources)
     total = sum(map(size_of, parts))
@@ -97,8 +97,8 @@ def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
-    """Return the node's sources to close for a new one's first list, so that partial sources have at most
-    MAX_HUB_BYTES, and at most MAX_HUB_IDLE of them no client.
+    """Return the node's partial sources to close before the first list of a new one, so that all have at most
+    MAX_HUB_BYTES, and at most MAX_HUB_IDLE of them are without a client.
 
     The least recently used comes first, and the new source last. Other sources with clients stay.
     """
@@ -117,7 +117,7 @@ def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
 
 
 def _parts(sources: Iterable[Source]) -> list[Source]:
-    """Return the node's partial sources, without the hub's own."""
+    """Return the node's partial sources (those with a namespace or a selector), without the hub's own."""
     return [
         source
         for source in sources

@@ -381,7 +381,7 @@ async def test_checkpoints_of_the_views_of_a_store_are_restored(tmp_path: Path) 
 def test_a_checkpoint_in_an_earlier_format_has_no_hidden_objects() -> None:
     found = checkpoints_of({"rules": "r", "checkpoints": {"a": [9, "ff", 3]}})
     assert found.of_filters["a"] == Checkpoint(9, 255, 3, frozenset())
-    assert not found.of_filters["a"].hid(("default", "a"))
+    assert not found.of_filters["a"].has_hidden(("default", "a"))
 
 
 @pytest.mark.parametrize(

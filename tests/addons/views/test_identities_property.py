@@ -142,12 +142,12 @@ def test_no_caller_gets_objects_that_the_cloud_would_refuse(steps: list[Step]) -
 
     @contextmanager
     def nothing_remembered() -> Iterator[None]:
-        saved = reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER
-        reviews.REMEMBER = reviews.REMEMBER_NO = reviews.REMEMBER_USER = 0.0
+        saved = reviews.PERMISSION_TTL, reviews.REFUSAL_TTL, reviews.USER_TTL
+        reviews.PERMISSION_TTL = reviews.REFUSAL_TTL = reviews.USER_TTL = 0.0
         try:
             yield
         finally:
-            reviews.REMEMBER, reviews.REMEMBER_NO, reviews.REMEMBER_USER = saved
+            reviews.PERMISSION_TTL, reviews.REFUSAL_TTL, reviews.USER_TTL = saved
 
     with nothing_remembered():
         asyncio.run(play())

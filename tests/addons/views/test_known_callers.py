@@ -62,10 +62,10 @@ def node() -> Node:
 
 
 def test_reviews_are_loaded_after_a_restart(node: Node) -> None:
-    node.known.is_of(TOKEN, USER)
-    node.known.has_right(TOKEN, SERVICES)
-    node.known.has_right(TOKEN, right("/api/v1/secrets"), "forbidden: no")
-    node.known.has_right(OTHER, right("/version"))
+    node.known.store_user(TOKEN, USER)
+    node.known.store_answer(TOKEN, SERVICES)
+    node.known.store_answer(TOKEN, right("/api/v1/secrets"), "forbidden: no")
+    node.known.store_answer(OTHER, right("/version"))
     node.start()
     assert (node.user(TOKEN), node.right(TOKEN)) == (USER, "")
     assert node.right(TOKEN, right("/api/v1/secrets")) == "forbidden: no"
@@ -74,8 +74,8 @@ def test_reviews_are_loaded_after_a_restart(node: Node) -> None:
 
 
 def test_tokens_are_stored_as_digests_that_need_the_key(node: Node) -> None:
-    node.known.is_of(TOKEN, USER)
-    node.known.has_right(TOKEN, SERVICES)
+    node.known.store_user(TOKEN, USER)
+    node.known.store_answer(TOKEN, SERVICES)
     assert "secret-token" not in repr(node.rows)
     another = KnownCallers(b"a" * 32, node.clock)
     another.load_rows(node.rows)
@@ -84,20 +84,20 @@ def test_tokens_are_stored_as_digests_that_need_the_key(node: Node) -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_401_deletes_a_token_and_its_reviews(node: Node, restarts: bool) -> None:
-    node.known.is_of(TOKEN, USER)
-    node.known.has_right(TOKEN, SERVICES)
+    node.known.store_user(TOKEN, USER)
+    node.known.store_answer(TOKEN, SERVICES)
     if restarts:
         node.start()
-    node.known.is_refused(TOKEN)
+    node.known.delete_token(TOKEN)
     assert not node.rows
     node.start()
     assert (node.user(TOKEN), node.right(TOKEN)) == ("", None)
 
 
 def test_a_revoked_right_stays_revoked(node: Node) -> None:
-    node.known.is_of(TOKEN, USER)
-    node.known.has_right(TOKEN, SERVICES)
-    node.known.has_right(TOKEN, SERVICES, "forbidden: no more")
+    node.known.store_user(TOKEN, USER)
+    node.known.store_answer(TOKEN, SERVICES)
+    node.known.store_answer(TOKEN, SERVICES, "forbidden: no more")
     node.start()
     assert node.right(TOKEN) == "forbidden: no more"
     node.known.forget(TOKEN, SERVICES)
@@ -126,84 +126,84 @@ def test_tokens_of_one_service_account_share_reviews(node: Node) -> None:
         return jwt(claims).removeprefix("Bearer ")
 
     first, second = given("1"), given("2")
-    node.known.note_given(first)
-    node.known.is_of(f"Bearer {first}", USER)
-    node.known.has_right(f"Bearer {first}", right(EVENTS, "POST"))
-    node.known.note_given(second)
+    node.known.store_issued(first)
+    node.known.store_user(f"Bearer {first}", USER)
+    node.known.store_answer(f"Bearer {first}", right(EVENTS, "POST"))
+    node.known.store_issued(second)
     node.start()
     assert node.user(f"Bearer {second}") == USER, "as the cloud would name it"
     assert node.right(f"Bearer {second}", right(EVENTS, "POST")) == ""
     for stranger in (given("3"), given("4", uid="made anew"), given("5", name="other")):
         assert node.right(f"Bearer {stranger}", right(EVENTS, "POST")) is None
-    node.known.note_given(given("4", uid="made anew"))
+    node.known.store_issued(given("4", uid="made anew"))
     assert node.right(f"Bearer {given('4', uid='made anew')}", right(EVENTS, "POST")) is None
-    node.known.is_refused(f"Bearer {first}")
+    node.known.delete_token(f"Bearer {first}")
     assert node.right(f"Bearer {second}", right(EVENTS, "POST")) == "", "its pod lives on"
-    node.known.is_refused(f"Bearer {second}")
-    node.known.note_given(given("6"))
+    node.known.delete_token(f"Bearer {second}")
+    node.known.store_issued(given("6"))
     assert node.right(f"Bearer {given('6')}", right(EVENTS, "POST")) is None
 
 
 def test_a_token_issued_elsewhere_has_only_its_own_permissions(node: Node) -> None:
     for token in (TOKEN, OTHER):
-        node.known.is_of(token, USER)
-    node.known.has_right(TOKEN, SERVICES)
+        node.known.store_user(token, USER)
+    node.known.store_answer(TOKEN, SERVICES)
     assert (node.right(TOKEN), node.right(OTHER)) == ("", None)
-    node.known.note_given("no JWT")
+    node.known.store_issued("no JWT")
     assert node.user("Bearer no JWT") == ""
 
 
 def test_a_cluster_wide_permission_applies_to_each_namespace(node: Node) -> None:
-    node.known.has_right(TOKEN, right("/apis/events.k8s.io/v1/events", "POST"))
+    node.known.store_answer(TOKEN, right("/apis/events.k8s.io/v1/events", "POST"))
     assert node.right(TOKEN, right(EVENTS, "POST")) == ""
     assert node.right(TOKEN, right(EVENTS)) is None
-    node.known.has_right(TOKEN, right("/api/v1/pods"), "forbidden: no")
+    node.known.store_answer(TOKEN, right("/api/v1/pods"), "forbidden: no")
     assert node.right(TOKEN, right("/api/v1/namespaces/a/pods")) is None, "a no everywhere is none to each"
 
 
 def test_unused_callers_and_expired_tokens_are_deleted(node: Node) -> None:
     ends = jwt({"exp": node.clock.now + 5 * DAY})
     for token in (TOKEN, OTHER, ends):
-        node.known.is_of(token, USER)
-        node.known.has_right(token, SERVICES)
+        node.known.store_user(token, USER)
+        node.known.store_answer(token, SERVICES)
     node.clock.now += 10 * DAY
     node.right(OTHER)
-    assert node.known.drop_left(14) == 1
+    assert node.known.delete_expired(14) == 1
     assert (node.user(ends), node.user(TOKEN)) == ("", USER)
     node.start()
     node.clock.now += 13 * DAY
     node.right(OTHER)
     node.clock.now += DAY
-    assert node.known.drop_left(14) == 1
+    assert node.known.delete_expired(14) == 1
     assert [row for row in node.rows if row.startswith("token ")] == ["token " + node.known.digest_of(OTHER)]
 
 
 def test_a_repeated_review_is_written_once_an_hour(node: Node) -> None:
-    node.known.is_of(TOKEN, USER)
-    node.known.has_right(TOKEN, SERVICES)
+    node.known.store_user(TOKEN, USER)
+    node.known.store_answer(TOKEN, SERVICES)
     written = node.written
     for _ in range(20):
         node.clock.now += 60
-        node.known.is_of(TOKEN, USER)
-        node.known.has_right(TOKEN, SERVICES)
+        node.known.store_user(TOKEN, USER)
+        node.known.store_answer(TOKEN, SERVICES)
         node.right(TOKEN)
     assert node.written == written
     node.clock.now += STEP
-    node.known.has_right(TOKEN, SERVICES)
+    node.known.store_answer(TOKEN, SERVICES)
     assert node.written == written + 1
     node.clock.now -= 10 * DAY
-    node.known.has_right(TOKEN, SERVICES)
+    node.known.store_answer(TOKEN, SERVICES)
     assert node.written == written + 2, "a clock that was set back"
 
 
 def test_stored_reviews_are_bounded_on_disk_too(node: Node) -> None:
     for number in range(MAX_ANSWERS + 3):
-        node.known.has_right(TOKEN, right(f"/api/v1/namespaces/n{number}/services"))
+        node.known.store_answer(TOKEN, right(f"/api/v1/namespaces/n{number}/services"))
     (row,) = node.rows.values()
     assert len(orjson.loads(row or b"")[1]) == MAX_ANSWERS
     for number in range(MAX_TOKENS + 3):
-        node.known.is_of(f"Bearer {number}", f"user {number}")
-        node.known.has_right(f"Bearer {number}", SERVICES)
+        node.known.store_user(f"Bearer {number}", f"user {number}")
+        node.known.store_answer(f"Bearer {number}", SERVICES)
     kinds = [name.partition(" ")[0] for name in node.rows]
     assert (kinds.count("token"), kinds.count("rights")) == (MAX_TOKENS, MAX_OWNERS)
     node.start()
@@ -212,10 +212,10 @@ def test_stored_reviews_are_bounded_on_disk_too(node: Node) -> None:
 
 
 def test_unreadable_rows_are_reported_and_known_reviews_stay(node: Node) -> None:
-    node.known.is_of(TOKEN, "as another process heard")
+    node.known.store_user(TOKEN, "as another process heard")
     rows = dict(node.rows)
     known = KnownCallers(KEY, node.clock)
-    known.is_of(TOKEN, USER)
+    known.store_user(TOKEN, USER)
     bad = {"token x": b"[1]", "token y": None, "rights z": b'["u",[[1]]]', "rights w": b"{"}
     assert set(known.load_rows({**rows, **bad})) == set(bad)
     said = known.user_of(TOKEN)

@@ -22,7 +22,7 @@ MANY = 500
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kube.wire.codec_base.CHUNK", PIECE)
     monkeypatch.setattr("addons.views.list_answer.CHUNK", PIECE)
-    monkeypatch.setattr("kube.store.listing.Form.at_once", 50)
+    monkeypatch.setattr("kube.store.listing.Form.batch_size", 50)
 
 
 def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = False) -> Listing:

@@ -17,7 +17,7 @@ import pytest
 
 from addons.requests.object_read import ObjectRead
 from addons.views.known_callers import MAX_ANSWERS
-from addons.views.reviews import MAX_TOKENS, REMEMBER, REMEMBER_USER, USER_PATH, Reviews
+from addons.views.reviews import MAX_TOKENS, PERMISSION_TTL, USER_PATH, USER_TTL, Reviews
 from addons.views.watch_answer import CHECK_INTERVAL
 from kube.errors import StatusError, unauthorized
 from kube.http.access_review import PATH as ACCESS_PATH
@@ -167,7 +167,7 @@ async def test_a_refusal_names_the_missing_permission(
 
 async def test_a_review_is_cached_for_a_time(reviews: Reviews, cloud: Cloud, clock: Clock) -> None:
     await reviews.may_read(TOKEN, LIST)
-    clock.now += REMEMBER - 1
+    clock.now += PERMISSION_TTL - 1
     await reviews.may_read(TOKEN, LIST)
     assert len(cloud.asked) == 1
     clock.now += 1
@@ -223,7 +223,7 @@ async def test_a_token_that_the_cloud_has_refused_is_not_trusted_again_offline(
 ) -> None:
     """It was revoked while the link was up; a later outage must not make it valid again."""
     await reviews.may_read(TOKEN, LIST)
-    clock.now += REMEMBER
+    clock.now += PERMISSION_TTL
     cloud.error = unauthorized("Unauthorized")
     assert await code_of(lambda: reviews.may_read(TOKEN, LIST)) == 401
     cloud.error = Unreachable("no route")
@@ -342,14 +342,14 @@ async def test_a_stored_review_of_an_expired_token_is_not_used(
 
 
 def test_a_revoked_right_is_noticed_within_a_minute() -> None:
-    assert REMEMBER + max(CHECK_INTERVAL) < 60
+    assert PERMISSION_TTL + max(CHECK_INTERVAL) < 60
 
 
 async def test_the_user_of_a_token_is_reviewed_again_periodically(
     reviews: Reviews, cloud: Cloud, clock: Clock
 ) -> None:
     await reviews.user(TOKEN)
-    clock.now += REMEMBER_USER
+    clock.now += USER_TTL
     cloud.error = unauthorized("Unauthorized")
     assert await code_of(lambda: reviews.user(TOKEN)) == 401
 

@@ -79,7 +79,7 @@ async def test_a_page_is_not_older_than_requested(parts: HubWorld, cloud: Script
 async def test_an_expired_list_can_be_continued_in_the_current_state(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_answer, "PAGES_LAST", 0.0)
+    monkeypatch.setattr(list_answer, "PAGES_TTL", 0.0)
     first = await page(parts, limit=2)
     cloud.store.create(service("cc"))
     code, found = await parts.ask(f"{SERVICES}?limit=2&continue={first['metadata']['continue']}")

@@ -200,7 +200,7 @@ async def test_any_number_of_views_share_one_watch_at_the_cloud(
 async def test_a_slow_evaluation_reaches_open_watches_without_an_event(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
+    monkeypatch.setattr("kube.store.projection.EVALUATION_BATCH", 2)
     for number in range(5):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await parts.source()
@@ -216,7 +216,7 @@ async def test_a_slow_evaluation_reaches_open_watches_without_an_event(
 async def test_a_new_rule_matches_selectors_in_time_slices(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kube.store.view.MATCHED_AT_ONCE", 2)
+    monkeypatch.setattr("kube.store.view.MATCH_BATCH", 2)
     for number in range(20):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await parts.source()
@@ -246,7 +246,7 @@ async def test_a_view_is_evaluated_while_another_one_waits_for_an_input(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No object of the source changes meanwhile, so no event continues the evaluation."""
-    monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
+    monkeypatch.setattr("kube.store.projection.EVALUATION_BATCH", 2)
     for number in range(5):
         cloud.store.create(endpoint_slice(f"s{number}", ["n1"]))
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))

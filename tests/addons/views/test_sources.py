@@ -242,7 +242,7 @@ async def test_a_resource_without_sources_has_no_issued_version(parts: HubWorld)
 
 
 async def test_a_permanent_source_is_never_idle(parts: HubWorld) -> None:
-    assert parts.sources.lasting(SERVICES_LIST_WATCH).users == 1
+    assert parts.sources.permanent(SERVICES_LIST_WATCH).users == 1
 
 
 async def test_a_restore_detected_by_one_source_makes_all_verify_their_history(

@@ -180,7 +180,7 @@ async def test_a_watch_ends_when_its_clients_permission_is_revoked(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, target: str, why: str, code: int
 ) -> None:
     monkeypatch.setattr(watch_answer, "CHECK_INTERVAL", (0.01, 0.02))
-    monkeypatch.setattr(reviews, "REMEMBER", 0.0)
+    monkeypatch.setattr(reviews, "PERMISSION_TTL", 0.0)
     cloud.access.tokens["pod"] = User("pod")
     async with parts.watch(f"{target}?watch=true&resourceVersion=0", caller=POD) as watch:
         if why == "right":
@@ -198,7 +198,7 @@ async def test_a_list_is_refused_as_soon_as_its_permission_is_revoked(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds even if the hub has a copy for this identity that the cloud still updates."""
-    monkeypatch.setattr(reviews, "REMEMBER", 0.0)
+    monkeypatch.setattr(reviews, "PERMISSION_TTL", 0.0)
     secrets = "/api/v1/namespaces/default/secrets?resourceVersion=0"
     cloud.access.tokens["pod"] = User("pod")
     assert (await parts.ask(secrets, caller=POD))[0] == 200

@@ -130,8 +130,8 @@ def test_a_checkpoint_names_hidden_objects_up_to_a_bound(store: Store) -> None:
         made = projection.checkpoint(0)
         assert made is not None
         assert len(made.hidden) == number + 1
-        assert made.hid(HELD.key)
-        assert not made.hid(OTHER.key)
+        assert made.has_hidden(HELD.key)
+        assert not made.has_hidden(OTHER.key)
         tell(store, "ADDED", Toy(f"more-{number}", version=20 + number, reads="i"))
     assert (last := projection.checkpoint(0)) is not None
     assert not last.hidden

@@ -52,7 +52,7 @@ def test_a_version_within_the_gap_of_a_list_cannot_be_resumed(version: int, is_k
 def test_a_list_at_the_same_version_leaves_no_gap() -> None:
     store = filled(10, Toy("x", version=4))
     fill(store, 10, Toy("x", version=4))
-    assert store.history.jumps == 0
+    assert store.history.gap_count == 0
 
 
 def test_a_history_is_bounded_by_changes(monkeypatch: pytest.MonkeyPatch) -> None:

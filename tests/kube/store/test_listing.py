@@ -9,7 +9,7 @@ import pytest
 
 from kube.packed_text import PackedText, StoredText
 from kube.requests.continue_tokens import ContinueToken, parse_continue
-from kube.store.view import MATCHED_AT_ONCE
+from kube.store.view import MATCH_BATCH
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of
 
 
@@ -43,7 +43,7 @@ def test_a_list_decompresses_its_texts_piece_by_piece(monkeypatch: pytest.Monkey
 
 async def test_a_long_list_is_matched_in_slices_and_includes_later_changes() -> None:
     """8 KB of selector on 3,000 objects once blocked the event loop for 0.3 s."""
-    toys = [Toy(f"t{number}", app="web") for number in range(2 * MATCHED_AT_ONCE + 1)]
+    toys = [Toy(f"t{number}", app="web") for number in range(2 * MATCH_BATCH + 1)]
     store = filled(10, *toys)
     view = view_of(store, None, scope(labels="app=web"))
     looked = asyncio.create_task(view.match())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.store.change_log import ProjectedChange
-from kube.store.projection import BYTES_AT_ONCE, EVALUATED_AT_ONCE, InputKey, Projection
+from kube.store.projection import EVALUATION_BATCH, EVALUATION_BATCH_BYTES, InputKey, Projection
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item, Key, Store
 from tests.kube.support.toys import Toy, ToyChain, fill, filled, read, tell
@@ -35,11 +35,11 @@ class Steps:
 
     def dropped(self, position: int, change: ProjectedChange) -> None: ...
 
-    def hid(self, item: Item) -> None:
+    def hidden_changed(self, item: Item) -> None:
         self.hidden.append(item.version)
 
-    def jumped(self) -> None:
-        self.notified.append("jumped")
+    def gap_recorded(self) -> None:
+        self.notified.append("gap recorded")
 
     def restarted(self) -> None:
         self.notified.append("restarted")
@@ -274,7 +274,7 @@ def test_notifications_lead_to_the_state_of_a_new_projection(
             tell(store, "DELETED" if how == "gone" else "MODIFIED", Toy(what, version=version, reads=how))
         else:
             inputs[what] = how
-            with patch("kube.store.projection.EVALUATED_AT_ONCE", 1 if pauses else EVALUATED_AT_ONCE):
+            with patch("kube.store.projection.EVALUATION_BATCH", 1 if pauses else EVALUATION_BATCH):
                 projection.inputs_changed([what])
         if version not in pauses:
             judge_rest(projection)
@@ -303,7 +303,7 @@ def test_a_local_write_is_a_local_change() -> None:
 
 def sliced(store: Store, inputs: dict[InputKey, str], size: int) -> tuple[Projection, Steps]:
     """Return a projection that has evaluated only its first slice."""
-    with patch("kube.store.projection.EVALUATED_AT_ONCE", size):
+    with patch("kube.store.projection.EVALUATION_BATCH", size):
         return project(store, inputs)
 
 
@@ -311,12 +311,12 @@ def progress(projection: Projection) -> tuple[int, bool, int]:
     return projection.evaluations, projection.is_pending, len(shown(projection))
 
 
-LONG = [Toy(f"t{number}", reads="i") for number in range(EVALUATED_AT_ONCE * 2 + 1)]
+LONG = [Toy(f"t{number}", reads="i") for number in range(EVALUATION_BATCH * 2 + 1)]
 
 
 def test_a_long_list_is_evaluated_in_slices_and_shown_only_afterwards() -> None:
     projection, steps = project(filled(10, *LONG), {INPUT: "keep"})
-    for judged in (EVALUATED_AT_ONCE, 2 * EVALUATED_AT_ONCE):
+    for judged in (EVALUATION_BATCH, 2 * EVALUATION_BATCH):
         assert progress(projection) == (judged, True, judged)
         projection.evaluate_some()
     assert (projection.is_evaluated, progress(projection)) == (True, (len(LONG), False, len(LONG)))
@@ -328,14 +328,14 @@ def test_the_rest_of_a_list_waits_for_an_input_that_its_first_slice_lacks() -> N
     inputs: dict[InputKey, str] = {}
     projection, _ = project(filled(10, *LONG), inputs)
     judge_rest(projection)
-    assert progress(projection) == (EVALUATED_AT_ONCE, True, 0)
+    assert progress(projection) == (EVALUATION_BATCH, True, 0)
     inputs[INPUT] = "keep"
     projection.inputs_changed([INPUT])
     judge_rest(projection)
-    assert progress(projection) == (EVALUATED_AT_ONCE + len(LONG), False, len(LONG))
+    assert progress(projection) == (EVALUATION_BATCH + len(LONG), False, len(LONG))
 
 
-@pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATED_AT_ONCE), (BYTES_AT_ONCE // 2, 2)])
+@pytest.mark.parametrize(("size", "at_once"), [(0, EVALUATION_BATCH), (EVALUATION_BATCH_BYTES // 2, 2)])
 def test_objects_affected_by_an_input_are_evaluated_in_slices(size: int, at_once: int) -> None:
     toys = [Toy(f"t{number:03}", reads="i", app="a" * size) for number in range(at_once + 1)]
     inputs: dict[InputKey, str] = {INPUT: "keep"}
@@ -373,7 +373,7 @@ def test_slices_evaluated_late_give_the_result_of_one_evaluation(operations: lis
     store = filled(10, *(Toy(name, reads="i") for name in "abcd"))
     late, late_steps = sliced(store, inputs, 1)
     early, early_steps = project(store, inputs)
-    with patch("kube.store.projection.EVALUATED_AT_ONCE", 1):
+    with patch("kube.store.projection.EVALUATION_BATCH", 1):
         for version, (operation, what) in enumerate(operations, 11):
             match operation:
                 case "judge":
@@ -385,7 +385,7 @@ def test_slices_evaluated_late_give_the_result_of_one_evaluation(operations: lis
                     tell(store, "DELETED", Toy(what, version=version, reads="i"))
                 case "input":
                     inputs[INPUT] = what
-                    with patch("kube.store.projection.EVALUATED_AT_ONCE", len(store)):
+                    with patch("kube.store.projection.EVALUATION_BATCH", len(store)):
                         late.inputs_changed([INPUT])
                         early.inputs_changed([INPUT])
             assert shown(late).items() <= shown(early).items()

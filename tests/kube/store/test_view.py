@@ -9,7 +9,7 @@ from kube.store.listing import Form
 from kube.store.projection import Projection
 from kube.store.scope import Scope
 from kube.store.view import View
-from kube.store.watcher import READ_AT_ONCE
+from kube.store.watcher import READ_BATCH_BYTES
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (
@@ -191,7 +191,7 @@ async def test_a_client_that_falls_behind_reads_the_history_in_small_parts() -> 
     taken = []
     while frames := pending_frames(watcher):
         taken.append(frames)
-    assert max(sum(map(len, frames)) for frames in taken) < READ_AT_ONCE + 2 * LONG
+    assert max(sum(map(len, frames)) for frames in taken) < READ_BATCH_BYTES + 2 * LONG
     assert [len(frames) > 1 for frames in taken[:-1]] == [True] * (len(taken) - 1)
     events = [each for frames in taken for each in events_of(view, frames)]
     assert [each.version for each in events] == [*range(11, 61), 60], "all, and the bookmark"

@@ -35,13 +35,13 @@ async def test_a_caller_is_known_after_a_restart_until_the_cloud_refuses_it(tmp_
         return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
     async with open_cache(tmp_path) as callers:
-        callers.known.is_of(TOKEN, "the user")
-        callers.known.has_right(TOKEN, RIGHT)
+        callers.known.store_user(TOKEN, "the user")
+        callers.known.store_answer(TOKEN, RIGHT)
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
     async with open_cache(tmp_path) as callers:
         assert callers.known.user_of(TOKEN) is not None
         assert callers.known.right_of(TOKEN, RIGHT) is not None
-        callers.known.is_refused(TOKEN)
+        callers.known.delete_token(TOKEN)
     async with open_cache(tmp_path) as callers:
         assert callers.known.user_of(TOKEN) is None
         assert callers.known.right_of(TOKEN, RIGHT) is None
@@ -51,8 +51,8 @@ async def test_a_caller_is_known_after_a_restart_until_the_cloud_refuses_it(tmp_
 async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -> None:
     """A hub that was killed within two seconds had the copy on disk without the caller's permission."""
     async with open_cache(tmp_path) as callers:
-        callers.known.is_of(TOKEN, "the user")
-        callers.known.has_right(TOKEN, RIGHT)
+        callers.known.store_user(TOKEN, "the user")
+        callers.known.store_answer(TOKEN, RIGHT)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert callers._rows.is_writing
@@ -60,7 +60,7 @@ async def test_a_new_permission_of_a_caller_is_written_at_once(tmp_path: Path) -
 
 async def test_a_missing_or_truncated_key_is_replaced(tmp_path: Path) -> None:
     async with open_cache(tmp_path) as callers:
-        callers.known.is_of(TOKEN, "the user")
+        callers.known.store_user(TOKEN, "the user")
     (tmp_path / KEY_FILE).write_bytes(b"short")
     async with open_cache(tmp_path) as callers:
         assert callers.known.user_of(TOKEN) is None

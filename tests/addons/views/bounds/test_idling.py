@@ -42,8 +42,8 @@ async def closed_watches(parts: HubWorld, count: int = WATCHES) -> list[Source]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idling, "LOOK", 0.01)
-    monkeypatch.setattr(idling, "QUIET", 0.05)
+    monkeypatch.setattr(idling, "CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr(idling, "QUIET_TIME", 0.05)
 
 
 async def test_unread_events_are_bounded_by_the_size_of_a_list(
@@ -108,7 +108,7 @@ async def test_events_count_in_the_quota_and_close_the_source_that_grew_most(
     parts: HubWorld, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The source that grew most is closed; its client retries and is relayed."""
-    monkeypatch.setattr(sources, "SUMMED", 1)
+    monkeypatch.setattr(sources, "TOTAL_CHECK_BYTES", 1)
     async with AsyncExitStack() as stack:
         cloud.store.create(config_map(0))
         for selector in ("!x", "grows"):
