@@ -337,7 +337,7 @@ class DiskCopy:
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
             COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.applied.deletions),
-            "past": [*store.history.past()],
+            "past": [*store.history.past(store.version)],
         }
         if (now := self.checkpoints()).of_filters:
             shown = {

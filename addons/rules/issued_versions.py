@@ -81,8 +81,7 @@ class IssuedVersions:
                 self._save()
             return
         for resource, version in given.items():
-            earlier = self._earlier.get(resource, self._newest_earlier)
-            if newest := max(self.of_other_rules(resource), earlier, version):
+            if newest := max(self.of_other_rules(resource), self.of_earlier(resource), version):
                 self._other_rules[resource] = newest
         if not is_first or self._last is not None:
             # Before the first hub of a node, clients got the cloud's own versions, and no filter hid any object.
@@ -93,6 +92,10 @@ class IssuedVersions:
         """Return the newest version of a resource that a client may hold from a filtered view of other rules; 0 for
         none."""
         return self._other_rules.get(resource, 0)
+
+    def of_earlier(self, resource: str) -> int:
+        """Return the newest version of a resource that an earlier process may have given a client; 0 for none."""
+        return self._earlier.get(resource, self._newest_earlier)
 
     def of_elsewhere(self, resource: str) -> int:
         """Return the newest version that a client of a filtered view may hold from elsewhere; 0 for none."""
@@ -133,7 +136,7 @@ class IssuedVersions:
 
         After a restore from a backup the version is lower than before.
         """
-        if self._earlier.get(resource, self._newest_earlier) > version:
+        if self.of_earlier(resource) > version:
             self._earlier[resource] = version
         if self.of_elsewhere(resource) > version:
             self._elsewhere[resource] = version

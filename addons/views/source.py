@@ -296,10 +296,10 @@ class Source:
             filters = self._filters(key)
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
-            shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
-            is_shared = partial(self._is_shared, key)
-            view = View(shown, key.scope, key.form, elsewhere, is_shared)
+            elsewhere, is_shared = partial(self._elsewhere, key), partial(self._is_shared, key)
+            view = View(self._projection(filters), key.scope, key.form, elsewhere, is_shared)
             view.noted, view.given_by_others = self.noted(self, key, view), self.given_by_others
+            view.given_earlier = partial(self._given.of_earlier, self._type)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
             self._learn(key)
@@ -324,7 +324,7 @@ class Source:
         return self._filtering.issued_under_other_rules(self.list_watch.type)
 
     def _learn(self, key: ViewKey) -> None:
-        if self._known_elsewhere(key) == ANY_VERSION:
+        if ANY_VERSION in (self._known_elsewhere(key), self.views[key].view.newest_earlier):
             self._given.learn(self._type, self._ask_version)
 
     async def _ask_version(self) -> None:

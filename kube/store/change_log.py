@@ -40,6 +40,8 @@ class ProjectedChange:
     after: Item | None
     last: Item | None
     is_local: bool = False
+    is_same: bool = field(default=False, init=False)
+    """True if filters make the two states equal. Selectors read the unfiltered ones, and may still tell them apart."""
     reader: object = field(default=None, init=False)
     at: tuple[int, int] = field(default=(0, 0), init=False)
     """The version that a client has after the change, and a sequence number: 0 for the cloud's change of this version,

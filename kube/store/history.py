@@ -16,7 +16,8 @@ MAX_CHANGES = 256
 MAX_CHANGED_BYTES = 1024 * 1024
 """The most bytes of the objects of these changes."""
 MAX_PAST = 32
-"""The most changes whose object names are stored on disk, which a busy source writes with each batch."""
+"""The most changes whose object names are stored on disk, which a busy source writes with each batch. Local changes at
+the store's version do not count: a list may be older or newer than these, and must be resumable all the same."""
 MAX_GAPS = 16
 """The most gaps in a history; beyond them the oldest two are merged."""
 
@@ -106,6 +107,8 @@ class History[C: Recorded]:
         """Each change, with the lowest version at which clients have it."""
         self.newest_local = -1
         """The version that clients had when the last local change came; -1 for none."""
+        self.first_local = 0
+        """The version that clients had when the first local change of this process came; 0 for none."""
         self.newest_carried = 0
         """The newest object version in an event of a local change. A client whose watch stopped at that event has this
         version, and may hold newer objects."""
@@ -124,7 +127,7 @@ class History[C: Recorded]:
         """Clear the history, and begin it at this version."""
         self._entries.clear()
         self._gaps.clear()
-        self._bytes, self.newest_local, self.newest_carried = 0, -1, 0
+        self._bytes, self.newest_local, self.first_local, self.newest_carried = 0, -1, 0, 0
         self._oldest = self._names_gone_since = version
         self._past = Past(version)
 
@@ -141,6 +144,7 @@ class History[C: Recorded]:
         """
         if change.is_local:
             self.newest_local = at
+            self.first_local = self.first_local or at
         self._entries.append((at + (at == self.newest_local), change))
         self._bytes += change.size
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:
@@ -192,19 +196,19 @@ class History[C: Recorded]:
             change.key for change in self.after(version)
         }
 
-    def past(self) -> Past:
-        """The last changes, for the disk. It begins after the last deletion, because a name alone does not identify a
-        deleted object."""
+    def past(self, version: int) -> Past:
+        """The last changes, for the disk, which has the store at `version`. It begins after the last deletion, because
+        a name alone does not identify a deleted object."""
         changes: dict[tuple[str, str], int] = {}
         since = max((self._past.since, *(after for _, after in self._gaps)))
         for at, change in reversed(self._entries):
             if change.is_deletion and change.is_local:
                 continue  # the disk has the object until the cloud's own event
-            if change.is_deletion or len(changes) == MAX_PAST:
+            if change.is_deletion or (at <= version and len(changes) >= MAX_PAST):
                 return _past(max(since, at), changes)
             changes.setdefault(change.key, at)
         for at, key in reversed(self._past.changes):
-            if len(changes) == MAX_PAST:
+            if at <= version and len(changes) >= MAX_PAST:
                 return _past(max(since, at), changes)
             changes.setdefault(key, at)
         return _past(since, changes)
@@ -217,8 +221,11 @@ class History[C: Recorded]:
         at, change = self._entries.popleft()
         self._bytes -= change.size
         self._oldest = max(self._oldest, at)
-        self._past = Past(self._oldest)
-        if change.is_deletion:
+        if not change.is_local or at < self.newest:
+            self._past = Past(self._oldest)
+        elif not change.is_deletion and (at, change.key) not in self._past.changes:
+            self._past = Past(self._past.since, (*self._past.changes, (at, change.key)))
+        if change.is_deletion and not change.is_local:
             self._names_gone_since = max(self._names_gone_since, at)
 
 

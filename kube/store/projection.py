@@ -258,7 +258,7 @@ class Projection:
         after = self._evaluate(change.new, before) if change.new is not None else None
         if change.new is None:
             self._forget_object(change.key)
-        if self._is_news(before, after, change):
+        if before is not after or (after is not None and after is change.new):
             self._notify_changed(self._projected(change, before, after))
         elif change.new is not None and before is None and change.key not in self._pending:
             for listener in self._listeners.concerned(change.key, (change.new,)):
@@ -276,7 +276,7 @@ class Projection:
         """Yield the store's changes after a version, as the chain shows them with its current inputs."""
         for change in self.store.history.after(since):
             before, after = (self._shown(item) for item in (change.old, change.new))
-            if self._is_news(before, after, change):
+            if before is not after or (after is not None and after is change.new):
                 yield self._projected(change, before, after)
 
     def _projected(self, change: Change, before: Item | None, after: Item | None) -> ProjectedChange:
@@ -285,7 +285,12 @@ class Projection:
             last = self._deleted_state(before, change)
         elif after is None and before is not None:
             last = before.with_version(change.version)
-        return ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
+        made = ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
+        made.is_same = before is not None and after is not None and self._is_same(before, after)
+        return made
+
+    def _is_same(self, before: Item, after: Item) -> bool:
+        return before is not after and self._chain is not None and self._chain.is_same(before, after)
 
     def _shown(self, item: Item | None) -> Item | None:
         """Filter any state of an object, without recording its inputs."""
@@ -310,13 +315,6 @@ class Projection:
         if self._chain is not None:
             self._unevaluated = {item.key: None for item in self.store}
             self.evaluate_some()
-
-    def _is_news(self, before: Item | None, after: Item | None, change: Change) -> bool:
-        if before is after:
-            return after is not None and after is change.new
-        if before is None or after is None or self._chain is None:
-            return True
-        return not self._chain.is_same(before, after)
 
     def _deleted_state(self, before: Item | None, change: Change) -> Item | None:
         """The object of a DELETED event: its last state, filtered as the client saw it."""

@@ -343,11 +343,12 @@ class Store:
             listener.advanced()
 
     def gone_after(self, version: int) -> dict[Key, Item]:
-        """The last state of each object deleted after a version. It may exist again."""
+        """The last state of each object deleted after a version, or by an applied write. It may exist again."""
         gone = {}
         if version <= self.former_version:
             held = self._former.items()
             gone = {key: item.with_version(self.version) for key, item in held if key not in self._items}
+        gone |= {key: item.with_version(self.version) for key, item in self.applied.deletions.items()}
         for change in self.history.after(version):
             last = change.last or change.old
             if change.is_deletion and last is not None:

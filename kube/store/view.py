@@ -61,6 +61,8 @@ class View(WatcherContext):
         """True if a client's version proves which events it has seen (rule 3)."""
         self.given_by_others: Callable[[], int] = lambda: 0
         """Returns the newest version that other sources of the resource, or the cloud, gave clients."""
+        self.given_earlier: Callable[[], int] = lambda: 0
+        """Returns the newest version that an earlier process may have given clients."""
         self._between = (0, 0)
         """Between these versions (first exclusive, second inclusive), clients may have a list of another view or of the
         cloud, made before or after a local event (rule 2)."""
@@ -131,13 +133,35 @@ class View(WatcherContext):
         client = ClientState(
             since, is_confirmed, is_elsewhere, self._checkpoint_version(since) if is_elsewhere else 0
         )
-        if self._between[0] < since <= self._between[1] and (since <= store.version or is_confirmed):
-            client = ClientState(since, is_confirmed, is_elsewhere=True)
+        if (start := self._foreign_from(since)) is not None:
+            if since <= store.version or is_confirmed:
+                client = ClientState(since, is_confirmed, is_elsewhere=True)
+            elif not is_elsewhere:
+                client = ClientState(start)
         oldest = self.oldest if self._has_history else None
         last_incompatible = max(self._last_incompatible, projection.last_incompatible)
         return judge(
             client, ShownState(store.history, store.version, oldest, last_incompatible, projection.filtered)
         )
+
+    @property
+    def newest_earlier(self) -> int:
+        """The newest version that an earlier process may have given a client, which may thus lack a local event; 0 for
+        none.
+
+        With filters, `_elsewhere` includes it.
+        """
+        has_local = bool(self.projection.store.history.first_local) and not self.projection.filtered
+        return self.given_earlier() if has_local else 0
+
+    def _foreign_from(self, since: int) -> int | None:
+        """The version of the first local event that a client may lack, because its list came from elsewhere; None if it
+        lacks none (rule 2)."""
+        (first, last), first_local = self._between, self.projection.store.history.first_local
+        lacked = [first] if first < since <= last else []
+        if 0 < first_local < since <= self.newest_earlier:
+            lacked.append(first_local)
+        return min(lacked, default=None)
 
     def _checkpoint_version(self, since: int) -> int:
         """The version up to which a client of an earlier process holds the view's state; 0 if unknown."""
@@ -180,16 +204,17 @@ class View(WatcherContext):
         if resumption is Resumption.EXPIRED:
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
+        # It is unknown whether a client that is ahead has the local events.
+        start = self._foreign_from(since) if self.is_ahead(since) else None
+        begin = since if start is None else start
         if resumption is Resumption.FOLLOW:
-            # It is unknown whether a client that is ahead has the local events, so it gets them, and all of the
-            # cloud's.
-            is_unsure = self._between[0] < since <= self._between[1] and self.is_ahead(since)
-            begin = self.log.position_after(self.projection.store.version if is_unsure else since)
-            position = max(begin, self._begin)
+            position = max(self.log.position_after(begin), self._begin)
             watcher = self._open(position, since, bookmarks, coding)
-            watcher.skips_seen = not is_unsure
         else:
-            watcher = self._open(self.log.end, 0, bookmarks, coding, self._missed(since, resumption))
+            seen = 0 if start is None else since
+            watcher = self._open(self.log.end, seen, bookmarks, coding, self._missed(begin, resumption))
+        if start is not None:
+            self._resend_all(watcher)
         if (gap := self.projection.store.history.gap_after(since)) is not None:
             watcher.note_gap(gap)
         return watcher
@@ -211,6 +236,8 @@ class View(WatcherContext):
 
     def switch(self, projection: Projection) -> None:
         """Use another chain from now on, and send watchers the difference."""
+        if projection is self.projection:
+            return
         self.expire_ahead()
         old, self.projection = self.projection, projection
         self._last_incompatible = projection.store.newest_given
@@ -237,8 +264,13 @@ class View(WatcherContext):
         if change.is_local:
             history = self.projection.store.history
             history.newest_carried = max(history.newest_carried, change.version)
-            self.expire_ahead()
             newest = max(self.projection.store.newest_given, self.given_by_others())
+            if self.projection.filtered:
+                self.expire_ahead()
+            for watcher in self.watchers:
+                if self.is_ahead(watcher.seen_version):
+                    self._resend_all(watcher)
+                    newest = max(newest, watcher.seen_version)
             if newest > self.version:
                 first, last = self._between
                 self._between = min(first or self.version, self.version), max(last, newest)
@@ -274,8 +306,16 @@ class View(WatcherContext):
         for watcher in list(self.watchers):
             watcher.note_gap(history.newest_gap)
 
+    def _resend_all(self, watcher: Watcher) -> None:
+        """Send a client that is ahead all events from its watcher's position on: the local ones, and all of the
+        cloud's, which correct the older objects in them."""
+        watcher.skips_seen = False
+        history = self.projection.store.history
+        history.newest_carried = max(history.newest_carried, watcher.seen_version)
+
     def expire_ahead(self) -> None:
-        """End the watches of clients that are ahead with 410: the view may show older objects than they hold."""
+        """End the watches of clients that are ahead of the store with 410: they may hold objects that the view does not
+        know."""
         self._end_seen(self.is_ahead)
 
     def expire_former(self, version: int) -> None:

@@ -86,8 +86,10 @@ class WatcherContext:
         if not self._everything:
             before = change.before is not None and self.scope.matches(change.before)
             after = change.after is not None and self.scope.matches(change.after)
+        if before and after:
+            return None if change.is_same else "MODIFIED"
         if after:
-            return "MODIFIED" if before else "ADDED"
+            return "ADDED"
         return "DELETED" if before else None
 
     def made(self, change: ProjectedChange, type_: str) -> ViewEvent:
@@ -198,7 +200,7 @@ class Watcher:
         self.ended = False
         self.fell_behind = False
         """True if the view ended the watch because its client read too slowly. The client resumes by its version."""
-        self._start = view.version
+        self._start = view.reached(seen_version)
         self._initial = initial
         self._position = position
         self._former: list[tuple[Log, int, int]] = []
@@ -206,7 +208,8 @@ class Watcher:
         self.seen_version = seen_version
         """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
         self.skips_seen = True
-        """True if the client gets none of the cloud's events up to `seen_version`."""
+        """True if the client gets none of the cloud's events up to `seen_version`; False if it may lack a local
+        event."""
         self._bookmark_due = False
         self._gap = NO_ANNOTATIONS
         """The annotations of the next bookmark, which report a gap in the history."""
@@ -337,7 +340,8 @@ class Watcher:
             else:
                 self._position = position
             seen = self.seen_version if self.skips_seen else 0
-            if any(event.sequence for event in events):
+            is_older = bool(events) and seen < events[-1].version < self.seen_version
+            if is_older or any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
                 self._bookmark_due = self._error is None
             write = self.coding.event

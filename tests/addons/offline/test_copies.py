@@ -374,7 +374,7 @@ async def test_checkpoints_of_the_views_of_a_store_are_restored(tmp_path: Path) 
         back = copies.copy("", PODS, store := Store())
         await back.restore()
         assert back.former == made
-        assert store.history.past() == (6, ((8, ("default", "c")),))
+        assert store.history.past(store.version) == (6, ((8, ("default", "c")),))
         assert not store.history.names_all_changed_after(5)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.rules.issued_versions import ANY_VERSION, RulesEdit
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views import source as source_module
@@ -239,6 +240,26 @@ async def test_a_resource_without_sources_has_no_issued_version(parts: HubWorld)
     source = await parts.source()
     parts.sources.close()
     assert source.given_by_others() == 0
+
+
+async def test_the_cloud_is_asked_for_its_version_if_clients_may_be_ahead_of_an_accepted_write(
+    cloud: ScriptableCloud,
+) -> None:
+    """They have lists of an earlier process, made before or after the write."""
+    cloud.store.create(service("web"))
+    async with HubWorld(cloud, edit=RulesEdit("")) as parts:
+        parts.sources.rules_changed()
+        source = parts.sources.get(HUB_IDENTITY, SERVICES_LIST_WATCH)
+        # It begins as if from a copy, without a list that says the cloud's version.
+        reached, source.reflector.reached = source.reflector.reached, lambda _version: None
+        await source.ready(5)
+        source.reflector.reached = reached
+        view = await source.view(KEY, 1)
+        assert (view.given_earlier(), view.newest_earlier) == (ANY_VERSION, 0)
+        source.store.apply_response(("default", "web"), None)
+        assert view.newest_earlier == ANY_VERSION
+        assert await source.view(KEY, 1) is view
+        await until(lambda: view.newest_earlier == cloud.store.version)
 
 
 async def test_a_permanent_source_is_never_idle(parts: HubWorld) -> None:

@@ -29,7 +29,7 @@ def crashed(store: Store, inputs: Inputs, former: Checkpoint | None) -> View:
     restored = Store()
     raws = [item.raw for item in store]
     restored.replace(store.codec, store.api_version, store.kind, store.version, raws)
-    restored.history.recall(store.history.past())
+    restored.history.recall(store.history.past(store.version))
     projection = projection_of(restored, inputs)
     projection.former = former
     return View(projection, EVERYTHING, FULL_OBJECTS, elsewhere=lambda: ANY)

@@ -168,3 +168,23 @@ async def test_a_client_of_a_former_history_gets_the_deletions_that_it_missed() 
     view = view_of(store)
     first = [short(each) for each in events_of(view, view.watch(12, bookmarks=False).initial_events())]
     assert first == [("DELETED", "gone", 12)]
+
+
+async def test_a_list_can_be_resumed_from_after_any_number_of_local_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node in a long outage accepts hundreds of statuses at one version. The next process has only their names."""
+    monkeypatch.setattr(history_module, "MAX_CHANGES", 2)
+    monkeypatch.setattr(history_module, "MAX_PAST", 2)
+    store = filled(10, *(Toy(name, version=4) for name in "abcd"))
+    for name in "abcd":
+        store.amend(Toy(name, version=4, address="10.0.0.9").raw(store.codec.encoding))
+    restored = filled(10, *(Toy(name, version=4, address="10.0.0.9") for name in "abcd"))
+    restored.history.recall(store.history.past(store.version))
+    for each in store, restored:
+        view = view_of(each)
+        watcher = view.watch(view.version, bookmarks=False)
+        assert [short(event)[1] for event in events_of(view, watcher.initial_events())] == [*"abcd"]
+    for version in (11, 12):
+        tell(store, "ADDED", Toy(f"at{version}", version=version))
+    assert [store.history.names_all_changed_after(version) for version in (10, 11)] == [False, True]

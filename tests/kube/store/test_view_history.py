@@ -261,3 +261,23 @@ async def test_a_client_of_another_source_gets_the_state_after_a_local_event() -
         first = view.watch(version, bookmarks=False)
         assert [short(each)[1] for each in events_of(view, first.initial_events())] == begins
     assert after(view, 10)[0][:2] == ("MODIFIED", "x"), "a client of this view gets the event"
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["view before the deletion", "view after it"])
+async def test_a_client_of_an_earlier_process_gets_a_deletion_accepted_before_the_store_reaches_it(
+    *, is_early: bool
+) -> None:
+    """The earlier process listed y at a version that the copy on disk did not have."""
+    store = filled(10, Toy("x", version=4), Toy("y", version=9))
+    view = view_of(store)
+    store.apply_response(("a", "y"), None)
+    view = view if is_early else view_of(store)
+    view.given_earlier = lambda: 13
+    watcher = view.watch(13, bookmarks=True)
+    sent = events_of(view, [*watcher.initial_events(), *(pending_frames(watcher) or [])])
+    assert [short(event) for event in sent if event.key] == [("DELETED", "y", 9)]
+    assert (sent[-1].type, sent[-1].version) == ("BOOKMARK", 13)
+    store.advance(13)
+    watcher = view.watch(13, bookmarks=False)
+    sent = events_of(view, watcher.initial_events())
+    assert [short(event) for event in sent] == [("DELETED", "y", 13), ("ADDED", "x", 4)]

@@ -135,6 +135,71 @@ OPERATIONS = st.one_of(
         *[("put", (("a", "y"), "web", "10.0.0.1", "i")), ("open_list", (0, False, False))],
     ],
 )
+@example(  # a deletion that the cloud accepted, and a client that is ahead of the copy of the process before
+    views=[(scope(), False, "")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("write", ()),
+            ("put", (("a", "x"), "", "10.0.0.1", "i")),
+            ("unlink", ()),
+            ("delete", (("a", "y"),)),
+        ],
+        *[("open_list", (0, False, False)), ("crash", ("",)), ("apply_response", (("a", "y"),))],
+    ],
+)
+@example(  # the same for a client that watches then
+    views=[(scope(), False, "")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("write", ()),
+            ("put", (("a", "x"), "", "10.0.0.1", "i")),
+            ("unlink", ()),
+            ("delete", (("a", "y"),)),
+        ],
+        *[
+            ("open_list", (0, False, False)),
+            ("crash", ("",)),
+            ("watch", (0,)),
+            ("apply_response", (("a", "y"),)),
+        ],
+    ],
+)
+@example(  # an edit of the rules that changes no filter, for a client that is ahead
+    views=[(scope(), False, "")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("write", ()),
+            ("put", (("a", "x"), "", "10.0.0.1", "i")),
+            ("unlink", ()),
+            ("open_list", (0, False, False)),
+        ],
+        *[("crash", ("",)), ("watch", (0,)), ("switch", (0, ""))],
+    ],
+)
+@example(  # an edit that changes them
+    views=[(scope(), False, "")],
+    log_bytes=PLENTY,
+    operations=[
+        *[
+            ("write", ()),
+            ("put", (("a", "x"), "", "10.0.0.1", "i")),
+            ("unlink", ()),
+            ("open_list", (0, False, False)),
+        ],
+        *[("crash", ("",)), ("watch", (0,)), ("switch", (0, "p"))],
+    ],
+)
+@example(  # a field that a selector reads and a filter overwrites
+    views=[(scope(fields="spec.clusterIP!=None"), False, "p")],
+    log_bytes=PLENTY,
+    operations=[
+        *[("set_input", ("p", "i", "10.9.9.1")), ("unlink", ()), ("open_watch_list", (0,))],
+        *[("put", (("a", "x"), "", "None", "i")), ("apply_response", (("a", "x"),))],
+    ],
+)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),

@@ -216,6 +216,12 @@ class WatchClient:
     watcher: Watcher | None = None
     replayed: int = 0
 
+    @property
+    def is_ahead(self) -> bool:
+        """True if the client watches from a version that the store, begun from an older copy, has not reached."""
+        watcher = self.watcher
+        return watcher is not None and not watcher.ended and self.view.is_ahead(watcher.seen_version)
+
     def take_list(self, at_least: int = 0) -> None:
         """Replace the state by a list."""
         codec = self.view.codec
@@ -275,9 +281,11 @@ class WatchClient:
         return taken
 
     def _apply(self, event: Event) -> None:
-        assert event.version <= self.view.version, "an event of the future"
+        seen = self.watcher.seen_version if self.watcher is not None else 0
+        assert event.version <= max(self.view.version, seen), "an event of the future"
         self.version = event.version
-        history = self.replayed > 0
+        is_repeated = self.watcher is not None and not self.watcher.skips_seen and event.version <= seen
+        history = self.replayed > 0 or is_repeated
         self.replayed = max(0, self.replayed - 1)
         if event.key is None or event.seen is None:
             return

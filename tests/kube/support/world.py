@@ -188,7 +188,7 @@ class World:
             rule: made.checkpoint(max(self.of_elsewhere, self.of_edits))
             for rule, made in self.projections.items()
         }
-        raws, past = tuple(item.raw for item in objects), self.store.history.past()
+        raws, past = tuple(item.raw for item in objects), self.store.history.past(self.store.version)
         applied = {key: one.version for key, one in self.store.applied.items()}
         self.copy = Copy(self.store.version, raws, applied, past, checkpoints)
 
@@ -225,11 +225,13 @@ class World:
 
     def view(self, number: int, where: Scope, form: Form) -> View:
         rule = self.rules[number]
-        return View(
+        made = View(
             self.projection(rule),
             *(where, form),
             elsewhere=lambda: self.of_elsewhere if self.rules[number] else self.issued_under_other_rules,
         )
+        made.given_earlier = lambda: self.of_elsewhere
+        return made
 
     # -- inputs and rules ---------------------------------------------------------------------------------------
 
@@ -253,7 +255,10 @@ class World:
                 made.former = None
             if self.copy is not None:
                 self.copy = replace(self.copy, checkpoints={})
-            self.views[number].switch(projection)
+            view = self.views[number]
+            if rule != self.rules[number]:
+                self.lost.update(client for client in self.clients if client.view is view and client.is_ahead)
+            view.switch(projection)
             self.rules[number] = rule
         for name, unused in list(self.projections.items()):
             if not unused.in_use:
