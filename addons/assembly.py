@@ -223,7 +223,7 @@ class Assembly:
     ) -> tuple[UpstreamManager, CloudAccess]:
         """The servers, and the clients of the hub's own requests: all share connections, probes too."""
         times = settings.probe_interval, settings.probe_timeout
-        cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
+        cloud = Cloud.for_servers(servers, settings.uplinks, settings.server_order, *times)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
         link = UpstreamManager(
             cloud, identity.credentials, kubelet, self._console.drills, self._refused.notify

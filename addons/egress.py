@@ -15,7 +15,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.link.health import RETRY_REFUSED
 from addons.link.identities.kubelet import kubelet_at
-from addons.link.link import Relaying, UpstreamManager
+from addons.link.link import RelayConnections, UpstreamManager
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.offline.offline_request import has_options
@@ -26,7 +26,7 @@ from addons.requests.request_context import RelayUpstream, RequestContext, conte
 from addons.server.limits.open_connections import OpenConnections
 from addons.server.limits.request_head import is_upgrade
 from addons.server.messages import show_server
-from addons.server.peer.lent_tunnel import Lent, TunnelRequest
+from addons.server.peer.lent_tunnel import LentLink, TunnelRequest
 from kube.errors import forbidden, internal, unavailable
 
 
@@ -59,7 +59,7 @@ class Egress:
         address = request.address.partition("%")[0]
         server = self._lent.lend(request.client_id, request.headers, address, request.host, request.port)
         opened = partial(self._lent.opened, request.client_id)
-        request.lent = Lent(
+        request.lent = LentLink(
             partial(self._open_lent, server, opened), partial(self._lent.pace, request.client_id)
         )
 
@@ -109,12 +109,12 @@ class Egress:
             raise unavailable(self.link.cloud.refusal, retry_after=RETRY_REFUSED)
         key = self.link.pool_key(server, caller.credential_source, caller.authorization)
         context.server = str(server)
-        self.link.asked(server)
+        self.link.note_request(server)
         if bearer := self.link.bearer(key):
             lend(flow.request, bearer)
         show_server(flow.request, server.scheme, server.host, server.port)
         has_capacity = partial(self._connections.has_capacity, context.listener)
-        relaying = Relaying(self.link, key, is_upgrade(flow.request.headers.fields), has_capacity)
+        relaying = RelayConnections(self.link, key, is_upgrade(flow.request.headers.fields), has_capacity)
         context.upstream = RelayUpstream(context.route, relaying)
         if context.failover is not None:
             context.failover = self._suspecting(context.failover)
@@ -172,10 +172,10 @@ class Egress:
         return run
 
 
-def _relaying(context: RequestContext) -> Relaying | None:
+def _relaying(context: RequestContext) -> RelayConnections | None:
     """Return the connections for a request; None if it is not relayed."""
     connections = context.upstream.connections if context.upstream is not None else None
-    return connections if isinstance(connections, Relaying) else None
+    return connections if isinstance(connections, RelayConnections) else None
 
 
 def _server_to(flow: http.HTTPFlow) -> Server | None:

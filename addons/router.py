@@ -24,7 +24,7 @@ from addons.requests.route_decision import (
     may_be_filtered,
 )
 from addons.server.filtered_get import FilteredGets, ask_for_object, is_filtered_get, take_cells
-from addons.server.messages import NOWHERE, SWITCHED
+from addons.server.messages import SWITCHING_PROTOCOLS, UNROUTED
 from addons.server.relay import finish
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal, unavailable
@@ -168,7 +168,7 @@ class Router:
         context = context_of(flow)
         if context is None or flow.response is None:
             return
-        if context.info.verb == "watch" and flow.response.status_code != SWITCHED:
+        if context.info.verb == "watch" and flow.response.status_code != SWITCHING_PROTOCOLS:
             self._relayed.pop(flow.id, None)
         await self._end_write(flow, context)
         cached_relay, is_complete = self._parts.cached_relay, flow.response.raw_content is not None
@@ -207,7 +207,7 @@ class Router:
         self._answer_locally(flow, context)
         context.upstream = None
         flow.request.scheme = "http"
-        flow.request.data.host, flow.request.data.port = NOWHERE
+        flow.request.data.host, flow.request.data.port = UNROUTED
 
     async def _route_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         cached_relay = self._parts.cached_relay

@@ -59,10 +59,10 @@ class Drills:
         """Whether drills are permitted: by the operator's option, or because mitmproxy's interface is open."""
         self.current: Drill | None = None
         self._clock = clock
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
         """Set when the current drill ends; replaced for each drill."""
         self._timer: asyncio.TimerHandle | None = None
-        self._free = 0.0
+        self._idle_at = 0.0
         """Monotonic time in seconds at which the simulated link has transmitted all accepted bytes."""
 
     @property
@@ -86,7 +86,7 @@ class Drills:
             raise ValueError(f"a slow link has 1 to {MAX_KBPS} kbit/s and 0 to {MAX_MS} ms")
         self._stop()
         until = datetime.datetime.now().astimezone() + datetime.timedelta(seconds=minutes * MINUTE)
-        self.current, self._free = Drill(kind, until, kbps, ms), 0.0
+        self.current, self._idle_at = Drill(kind, until, kbps, ms), 0.0
         self._timer = asyncio.get_running_loop().call_later(minutes * MINUTE, self.end)
         metrics.DRILL.set(1)
         logger.warning("drill started: %s", self.current)
@@ -114,9 +114,9 @@ class Drills:
         if drill.kind is DrillKind.OFFLINE:
             raise ConnectionResetError(errno.ECONNRESET, f"a drill: {drill}")
         now = self._clock()
-        self._free = max(self._free, now) + size * 8 / (drill.kbps * 1000)
-        delay = self._free - now + (drill.ms / 1000 if is_first else 0)
-        await completes_within(delay, self._over.wait())
+        self._idle_at = max(self._idle_at, now) + size * 8 / (drill.kbps * 1000)
+        delay = self._idle_at - now + (drill.ms / 1000 if is_first else 0)
+        await completes_within(delay, self._ended.wait())
 
     def describe(self) -> dict[str, Any]:
         """Return the drill for reports; its `link` is `online` without a drill."""
@@ -136,7 +136,7 @@ class Drills:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._over.set()
-        self._over = asyncio.Event()
+        self._ended.set()
+        self._ended = asyncio.Event()
         self.current = None
         metrics.DRILL.set(0)

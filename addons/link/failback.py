@@ -25,14 +25,16 @@ class FailbackTimer:
     """Decides when a lost connection is used again. Pure; all times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._hold = FAILBACK_DELAY
+        self._delay = FAILBACK_DELAY
         self._up_since: float | None = None
         self._used_since = float("-inf")
 
     def lost(self, now: float) -> None:
         """Record a loss. The hold time doubles if the connection was lost soon after its last use began."""
         lasted = now - self._used_since
-        self._hold = min(2 * self._hold, LONGEST_FAILBACK_DELAY) if lasted < STABLE_AFTER else FAILBACK_DELAY
+        self._delay = (
+            min(2 * self._delay, LONGEST_FAILBACK_DELAY) if lasted < STABLE_AFTER else FAILBACK_DELAY
+        )
         self._up_since = None
 
     def seconds_left(self, now: float, *, is_up: bool) -> float | None:
@@ -42,7 +44,7 @@ class FailbackTimer:
             return None
         if self._up_since is None:
             self._up_since = now
-        return max(0.0, self._up_since + self._hold - now)
+        return max(0.0, self._up_since + self._delay - now)
 
     def used(self, now: float) -> None:
         """Record that the connection is in use again."""
@@ -52,25 +54,25 @@ class FailbackTimer:
 class UplinkSelector:
     """Sets `Cloud.uplink` by the results of probes: the first uplink that reaches a server."""
 
-    def __init__(self, cloud: Cloud, left: Callable[[Uplink], None]) -> None:
-        """`left` closes the connections of an uplink that is no longer used."""
+    def __init__(self, cloud: Cloud, on_left: Callable[[Uplink], None]) -> None:
+        """`on_left` closes the connections of an uplink that is no longer used."""
         self._cloud = cloud
-        self._left = left
+        self._on_left = on_left
         self._timers = {uplink: FailbackTimer() for uplink in cloud.uplinks}
 
     def step(self, now: float) -> float | None:
         """Select the uplink. Return the seconds until a preferred one may be used, or None while none is up."""
         used = self._cloud.uplink
-        leads = self._cloud.leading_uplink
-        if leads is not None and used is not None and leads != used:
+        working = self._cloud.working_uplink
+        if working is not None and used is not None and working != used:
             self._timers[used].lost(now)
-            logger.warning("uplink %s reaches no server: using %s", used, leads)
-            self._use(leads, now)
+            logger.warning("uplink %s reaches no server: using %s", used, working)
+            self._use(working, now)
         waits = []
         for uplink in self._cloud.uplinks:
             if uplink == self._cloud.uplink:
                 break
-            left = self._timers[uplink].seconds_left(now, is_up=self._cloud.leads(uplink))
+            left = self._timers[uplink].seconds_left(now, is_up=self._cloud.reaches_server(uplink))
             if left == 0.0:
                 logger.info("using uplink %s again", uplink)
                 self._use(uplink, now)
@@ -79,13 +81,13 @@ class UplinkSelector:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _use(self, uplink: Uplink, now: float) -> None:
-        former, self._cloud.uplink = self._cloud.uplink, uplink
+        previous, self._cloud.uplink = self._cloud.uplink, uplink
         self._timers[uplink].used(now)
-        if former is not None:
-            self._left(former)
+        if previous is not None:
+            self._on_left(previous)
 
 
-async def keep_choosing(
+async def run_selector(
     step: Callable[[float], float | None], clock: Callable[[], float], changed: Notifier, probed: Notifier
 ) -> None:
     """Call `step` whenever it is due, until cancelled.
@@ -94,6 +96,6 @@ async def keep_choosing(
     notifies of such changes, `probed` of each probe.
     """
     while True:
-        moved = (changed.wait(), probed.wait())
+        changes = (changed.wait(), probed.wait())
         seconds = step(clock())
-        await completes_within(seconds, wait_for_any(*moved))
+        await completes_within(seconds, wait_for_any(*changes))

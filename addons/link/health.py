@@ -53,10 +53,11 @@ class ServerHealth:
     """Why the server is down, as a sentence without errno numbers."""
     has_answered: bool = field(default=False, init=False)
     """Whether the server has ever answered a probe, with any status. An open connection alone does not count."""
-    heard: float = field(default=float("-inf"), init=False)
+    last_received: float = field(default=float("-inf"), init=False)
     """Monotonic time at which the server last sent anything on any connection."""
-    asked: float = field(default=float("-inf"), init=False)
-    """Monotonic time of the first request since then: the server owes an answer if it is later than `heard`."""
+    first_unanswered: float = field(default=float("-inf"), init=False)
+    """Monotonic time of the first request after that. If it is later than `last_received`, the server owes an
+    answer."""
     is_erring: bool = field(default=False, init=False)
     """Whether the server has answered a request with 5xx, or too late, since its last probe."""
     connections: int = field(default=0, init=False)
@@ -90,15 +91,17 @@ class ServerHealth:
         """Seconds of silence after which a server that owes an answer counts as down."""
         return self.timeouts.silence if self.condition is Condition.UP else self.timeouts.first_silence
 
-    def was_asked(self, now: float) -> None:
+    def note_request(self, now: float) -> None:
         """Record a request to the server."""
-        if self.asked <= self.heard:
-            self.asked = now
+        if self.first_unanswered <= self.last_received:
+            self.first_unanswered = now
 
     def due(self, last: float) -> float:
         """Return when to probe a healthy server next, given the time of its last answer or probe."""
         due = last + self.timeouts.interval
-        return due if self.asked <= last else min(due, self.asked + self.timeouts.patience)
+        return (
+            due if self.first_unanswered <= last else min(due, self.first_unanswered + self.timeouts.patience)
+        )
 
     def succeeded(self) -> bool:
         """Record a success. Return True if it makes the server usable."""
@@ -139,7 +142,8 @@ class Cloud:
     """The servers of the cloud, and the choice among the usable ones."""
 
     servers: list[ServerHealth]
-    """Each server by the node's own link, or once for each uplink, the preferred uplink first."""
+    """The servers through the node's own link: one entry for each server, or for each pair of uplink and server, those
+    of the preferred uplink first."""
     order: ServerOrder
     uplink: Uplink | None = None
     """The uplink in use; None if the routes of the node decide."""
@@ -150,10 +154,10 @@ class Cloud:
     _chosen: int = field(default=0, init=False)
 
     @classmethod
-    def by(
+    def for_servers(
         cls, servers: Sequence[Server], uplinks: Sequence[Uplink], order: ServerOrder, *times: float
     ) -> Cloud:
-        """Create the cloud: each server by each uplink. `times`: interval and timeout of the probes, in seconds."""
+        """Create the table from servers and uplinks. `times`: interval and timeout of the probes, in seconds."""
         paths = [(server, uplink) for uplink in uplinks or (None,) for server in servers]
         states = [
             ServerHealth(replace(server, uplink=uplink), TimeoutEstimator(*times)) for server, uplink in paths
@@ -167,27 +171,27 @@ class Cloud:
             dict.fromkeys(server.server.uplink for server in self.servers if server.server.uplink is not None)
         )
 
-    def leads(self, uplink: Uplink) -> bool:
+    def reaches_server(self, uplink: Uplink) -> bool:
         return any(server.usable for server in self.servers if server.server.uplink == uplink)
 
     @property
-    def leading_uplink(self) -> Uplink | None:
+    def working_uplink(self) -> Uplink | None:
         """The uplink in use if it reaches a server, otherwise the first one that does; None if none does."""
         if self.uplink is None:
             return None
-        return next(filter(self.leads, (self.uplink, *self.uplinks)), None)
+        return next(filter(self.reaches_server, (self.uplink, *self.uplinks)), None)
 
     @property
     def own_paths(self) -> Sequence[ServerHealth]:
         """The servers through this node's own link, by the uplink that is in use."""
         if self.uplink is None:
             return self.servers
-        uplink = self.leading_uplink or self.uplink
+        uplink = self.working_uplink or self.uplink
         return [server for server in self.servers if server.server.uplink == uplink]
 
     def is_spare(self, health: ServerHealth) -> bool:
         """Whether this server is reached by an uplink that is needed only when a preferred one fails."""
-        uplinks, used = self.uplinks, self.leading_uplink
+        uplinks, used = self.uplinks, self.working_uplink
         if used is None or health.server.uplink is None:
             return False
         return uplinks.index(health.server.uplink) > uplinks.index(used)
@@ -224,7 +228,7 @@ class Cloud:
 
     @property
     def seconds_away(self) -> float | None:
-        """Seconds since the last server became unreachable; None if one is reachable."""
+        """Seconds since the last server became unreachable; None while one is reachable."""
         if self.is_reachable:
             return None
         return time.monotonic() - max(server.down_since for server in self.servers)
@@ -240,7 +244,7 @@ class Cloud:
         """Why the node has no cloud although a server answers; "" otherwise."""
         if self.is_up or not self.is_reachable:
             return ""
-        return "the cloud does not accept the node's identity: its certificate or token may have ended"
+        return "the cloud does not accept the node's identity: its certificate or token may have expired"
 
     def choose(self) -> Server | None:
         """Choose a usable server by `order`: the first in the list, or round robin. None if all are down.
@@ -257,7 +261,7 @@ class Cloud:
         self._chosen += 1
         return usable[self._chosen % len(usable)]
 
-    def named(self, name: str) -> ServerHealth | None:
+    def find(self, name: str) -> ServerHealth | None:
         for health in (*self.servers, *self.borrowed):
             if health.server.name == name:
                 return health

@@ -16,12 +16,12 @@ from typing import NamedTuple
 from OpenSSL import SSL
 
 from addons.link.drills import Drills
-from addons.link.failback import UplinkSelector, keep_choosing
+from addons.link.failback import UplinkSelector, run_selector
 from addons.link.health import Cloud, ServerHealth
 from addons.link.identities.kubelet import KUBELET, KubeletAccess
 from addons.link.probes import Probes
 from addons.link.servers import NO_PARTITION, Lender, PoolKey, PoolPartitions, Server
-from addons.link.tls import UpstreamTls, plain_connection
+from addons.link.tls import UpstreamTls, connection_by_system_cas
 from addons.link.uplinks.uplink import Uplink
 from addons.link.upstream_transport import UpstreamTransport, connect
 from addons.requests.caller import CredentialSource
@@ -48,7 +48,7 @@ class PoolLink(NamedTuple):
     tls: Callable[[Server, list[bytes]], SSL.Connection] = _in_no_pool
     """Returns TLS to another node's hub, offering the given protocols: `addons.pool.peer_tls`."""
     peers: Callable[[], Mapping[str, ServerHealth]] = dict
-    """Returns the servers besides the cloud's to which the hub may send its own requests, by URL: other hubs."""
+    """Returns the other hubs to which this hub may send its own requests, by URL."""
     carried: Callable[[int], None] = lambda _size: None
     """Called with the number of body bytes in each transfer between this node and the cloud."""
     cut_lent: Callable[[Server], int] = lambda _server: 0
@@ -58,8 +58,8 @@ class PoolLink(NamedTuple):
 class UpstreamManager:
     """The servers that the hub may send to, and the connections to them.
 
-    Two parts of it send by it, so it gets them later: the probes' client (`start_probes`), and the pool (`pool`), which
-    reads from the cloud whether this node is in one.
+    Two parts are set after construction, because they send requests through it: the probes' client (`start_probes`),
+    and the pool (`pool`), which asks the cloud whether this node is in one.
     """
 
     def __init__(
@@ -107,20 +107,20 @@ class UpstreamManager:
         self._probes.start(client)
         if len(self.cloud.uplinks) > 1:
             step = UplinkSelector(self.cloud, self._leave).step
-            choosing = keep_choosing(step, self.clock, self.cloud.changed, self.probed)
+            choosing = run_selector(step, self.clock, self.cloud.changed, self.probed)
             self._choosing = background(choosing, "choice of the uplink")
 
     def borrow(self, paths: tuple[ServerHealth, ...]) -> None:
         """Replace the tunnels through other hubs by `paths`: probe them, and use them if they reach a server."""
-        former, self.cloud.borrowed = self.cloud.borrowed, paths
-        for state in former:
+        previous, self.cloud.borrowed = self.cloud.borrowed, paths
+        for state in previous:
             if not any(state is path for path in paths):
                 self._probes.end(state)
                 self.cut(state.server)
                 for own in self.cloud.servers:
                     own.down_since = max(own.down_since, state.down_since)  # reachable until then
         for server in paths:
-            if not any(server is path for path in former):
+            if not any(server is path for path in previous):
                 self._probes.begin(server)
         self.cloud.changed.notify()
 
@@ -138,7 +138,7 @@ class UpstreamManager:
         """Return the server with this URL, or for "" a usable server of the cloud; None if there is none."""
         if not name:
             return self.cloud.choose()
-        health = self.cloud.named(name) or self.pool.peers().get(name)
+        health = self.cloud.find(name) or self.pool.peers().get(name)
         return health.server if health is not None else None
 
     def pool_key(self, server: Server, credential_source: CredentialSource, authorization: str) -> PoolKey:
@@ -177,7 +177,7 @@ class UpstreamManager:
             raise RuntimeError("the hub has no credentials")
         name = self._tls.server_name or server.host
         return self._tls.connection(
-            name, lend_certificate=credential_source is CredentialSource.HUB, alpn=offers
+            name, present_certificate=credential_source is CredentialSource.HUB, alpn=offers
         )
 
     def proxy(self, server: Server) -> Proxy | None:
@@ -201,7 +201,7 @@ class UpstreamManager:
         """
         if server.lender is not None or not server.is_in_cloud:
             return None
-        return server.uplink or self.cloud.leading_uplink or self.cloud.uplink
+        return server.uplink or self.cloud.working_uplink or self.cloud.uplink
 
     def proxy_tls(self, proxy: Proxy) -> SSL.Connection:
         """Return TLS to an HTTPS proxy. A lender must be the named node's hub, and gets this node's certificate.
@@ -212,7 +212,7 @@ class UpstreamManager:
             return self.tls(
                 Server("https", proxy.host, proxy.port, proxy.node), CredentialSource.HUB, [b"http/1.1"]
             )
-        return plain_connection(proxy.host)
+        return connection_by_system_cas(proxy.host)
 
     async def connect(self, key: PoolKey, offers: Sequence[bytes] = ALPN_PROTOCOLS) -> Connection:
         """Open a connection. OSError if that fails; failures to connect update the server's health."""
@@ -230,7 +230,7 @@ class UpstreamManager:
         is_http2 = tls is not None and tls.get_alpn_proto_negotiated() == b"h2"
         prefix = server.prefix.encode()
         made = Http2Connection(prefix) if is_http2 else Http1Connection(prefix)
-        transport.speak(made)
+        transport.start_protocol(made)
         return made
 
     async def lend(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -243,7 +243,7 @@ class UpstreamManager:
             raise ConnectionResetError("the connection was closed")
         reader = asyncio.StreamReader(limit=1)
         protocol = asyncio.StreamReaderProtocol(reader)
-        transport.speak(protocol)
+        transport.start_protocol(protocol)
         return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
 
     async def _open_transport(self, server: Server, tls: SSL.Connection | None) -> UpstreamTransport:
@@ -262,23 +262,23 @@ class UpstreamManager:
 
     def health(self, server: Server) -> ServerHealth | None:
         """Return the health of a server of the cloud; None for others. `addons.pool` manages the health of hubs."""
-        return self.cloud.named(server.name) if not server.node else None
+        return self.cloud.find(server.name) if not server.node else None
 
     def state(self, server: Server) -> ServerHealth:
         """Return the health of a server; a new one if the server is no longer configured."""
-        return self.cloud.named(server.name) or self.pool.peers().get(server.name) or ServerHealth(server)
+        return self.cloud.find(server.name) or self.pool.peers().get(server.name) or ServerHealth(server)
 
     def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
         """Ping a server of the cloud over an open connection with the node's identity; None if there is none."""
         return self.connections.ping(self.pool_key(health.server, CredentialSource.HUB, ""))
 
-    def asked(self, server: Server) -> None:
+    def note_request(self, server: Server) -> None:
         """Record a request to a server: from now on the server owes an answer."""
-        self.state(server).was_asked(self.clock())
+        self.state(server).note_request(self.clock())
 
-    def heard(self, server: Server) -> None:
+    def note_received(self, server: Server) -> None:
         """Record that a server has sent something, so is alive."""
-        self.state(server).heard = self.clock()
+        self.state(server).last_received = self.clock()
 
     async def confirm(self) -> bool:
         """Probe now, and return whether a server is up."""
@@ -287,7 +287,7 @@ class UpstreamManager:
     def answered(self, key: PoolKey, authorization: str, status: int) -> None:
         """Record the status of a server's answer."""
         health = self.state(key.server)
-        health.heard = self.clock()
+        health.last_received = self.clock()
         health.is_erring |= status >= 500
         if key.credential_source is CredentialSource.OWN:
             self._partitions.answered(authorization, status)
@@ -334,11 +334,11 @@ class UpstreamManager:
         health = self.state(server)
 
         def hear(size: int) -> None:
-            health.heard = self.clock()
+            health.last_received = self.clock()
             if not server.node:
                 self.pool.carried(size)
                 if not is_own_watch:
-                    self.relayed_at = health.heard
+                    self.relayed_at = health.last_received
             count(size)
 
         return hear
@@ -352,7 +352,7 @@ class UpstreamManager:
                     self._probes.suspect(health)
 
 
-class Relaying(NamedTuple):
+class RelayConnections(NamedTuple):
     """The connections of one relayed request: an `addons.requests.request_context.ServerConnections`."""
 
     link: UpstreamManager

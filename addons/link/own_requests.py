@@ -1,4 +1,5 @@
-"""The hub's own requests to servers: one session for each identity. Requests are recorded for the interfaces."""
+"""Sends the hub's own requests to servers, through one session for each identity, and records them for the
+interfaces."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ class OwnRequests:
         if server is None:
             reasons = self._link.cloud.reasons
             raise ConnectionError(
-                f"there is no server {base}" if base else f"the cloud cannot be reached ({reasons})"
+                f"unknown server {base}" if base else f"the cloud cannot be reached ({reasons})"
             )
         timeouts = self._link.state(server).timeouts
         deadline = asyncio.get_running_loop().time() + timeout + timeouts.distance
@@ -72,12 +73,12 @@ class OwnRequests:
         if bearer := self._link.bearer(key):
             given.append(("Authorization", bearer))
         fields = request_fields(method, server.scheme, server.authority, target, given, body)
-        sending = _Sending(
+        sending = _CountedRequest(
             self._link, key, RequestRecord(method, target, str(server), self._credential_source)
         )
         window = WATCH_WINDOW if sending.is_watch else MAX_UNREAD
         self._records.begin(sending.record)
-        self._link.asked(server)
+        self._link.note_request(server)
         try:
             async with self._link.connections.open(
                 *(key, fields, body or b"", deadline, sending.received), window=window
@@ -99,7 +100,7 @@ class OwnRequests:
             self._records.end(sending.record)
 
 
-class _Sending:
+class _CountedRequest:
     """Counts one request and its answer, in metrics, traffic and records."""
 
     def __init__(self, link: UpstreamManager, key: PoolKey, record: RequestRecord) -> None:
@@ -108,13 +109,13 @@ class _Sending:
         self._key = key
         self._info = parse_request(record.method, record.target)
         self.is_watch = self._info.verb == "watch"
-        self._heard = link.received(key.server, is_own_watch=self.is_watch)
+        self._count_received = link.received(key.server, is_own_watch=self.is_watch)
         self._counts: ComponentCounts | None = None
         self._is_open_watch = False
 
     def received(self, size: int) -> None:
         """Count a piece of the answer's body."""
-        self._heard(size)
+        self._count_received(size)
         self.record.received += size
         if self._counts is not None:
             self._counts.totals.sent += size

@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 
 class Probing:
+    """The probing of one server."""
+
     task: asyncio.Task[None]
 
     def __init__(self, health: ServerHealth) -> None:
@@ -185,7 +187,7 @@ class Probes:
         if probing.pong is None:
             return False
         try:
-            health.timeouts.measured(await in_time(probing.pong, health, self._clock))
+            health.timeouts.measured(await await_answer(probing.pong, health, self._clock))
         except Unreachable as error:
             self._failed(health, str(error))
             return False
@@ -196,28 +198,28 @@ class Probes:
     async def _until_due(self, probing: Probing, began: float) -> None:
         """Return when the server must be probed again. `began`: when its last probe began."""
         health = probing.health
-        again = self._clock() + RECOVERY_INTERVAL - MIN_PROBE_GAP
-        while (left := self._due(health, began, again) - self._clock()) > 0:
+        retry_at = self._clock() + RECOVERY_INTERVAL - MIN_PROBE_GAP
+        while (left := self._due(health, began, retry_at) - self._clock()) > 0:
             # A request, or a failover to this server, may make a probe due earlier.
             if await completes_within(
                 max(min(left, health.timeouts.patience), SHORTEST_WAIT), probing.wanted.wait()
             ):
                 return
 
-    def _due(self, health: ServerHealth, began: float, again: float) -> float:
-        """Return when to probe a server whose last probe began at `began`; `again` if it must be soon."""
+    def _due(self, health: ServerHealth, began: float, retry_at: float) -> float:
+        """Return when to probe a server whose last probe began at `began`; `retry_at` if it must be soon."""
         is_settled = health.usable and not health.doubtful
         if (is_settled or health.condition is Condition.DOWN) and self._cloud.is_spare(health):
             return began + SPARE_INTERVAL
         if not is_settled:
-            return again
+            return retry_at
         # While live requests get 5xx, other answers do not replace a probe.
-        return health.due(began if health.is_erring else max(began, health.heard))
+        return health.due(began if health.is_erring else max(began, health.last_received))
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
         """Probe a server, record the result, and return its answer; None if it sent none."""
         try:
-            answer = await ask(client, health, PROBE_PATH, (), self._clock)
+            answer = await send_probe(client, health, PROBE_PATH, (), self._clock)
         except Unreachable as error:
             is_late = isinstance(
                 error.__cause__, TimeoutError
@@ -267,7 +269,7 @@ class Probes:
         self._cloud.changed.notify()
 
 
-async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
+async def await_answer[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
     """Await an answer. Unreachable if the server is silent for longer than its timeouts allow.
 
     Any byte from the server on any connection extends the wait: on a saturated link an answer is queued behind other
@@ -276,7 +278,7 @@ async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Cal
     began = clock()
     try:
         while not asking.done():
-            left = max(began, health.heard) + health.silence - clock()
+            left = max(began, health.last_received) + health.silence - clock()
             if left <= 0:
                 raise Unreachable("no answer in time")
             await asyncio.wait({asking}, timeout=max(left, SHORTEST_WAIT))
@@ -285,7 +287,7 @@ async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Cal
         asking.cancel()
 
 
-async def ask(
+async def send_probe(
     client: Client,
     health: ServerHealth,
     path: str,
@@ -298,9 +300,9 @@ async def ask(
     longest = 2 * health.timeouts.opening + health.silence
     asking = asyncio.create_task(
         client.relay("GET", path, headers=headers, body=b"", timeout=longest),
-        name=f"question to {health.server}",
+        name=f"probe of {health.server}",
     )
-    return await in_time(asking, health, clock)
+    return await await_answer(asking, health, clock)
 
 
 def _reason(error: Unreachable) -> str:

@@ -94,9 +94,8 @@ def parse_server(text: str) -> Server:
 
 
 def parse_relays(text: str) -> tuple[Server, ...]:
-    """Parse the relays of `https://host:port,…`. ValueError for anything else. Their `node` is a name that no node can
-    have.
-    """
+    """Parse the relays in `https://host:port,…`. ValueError for anything else. Their `node` is a name that no node can
+    have."""
     relays = tuple(dict.fromkeys(parse_server(entry) for entry in text.split(",") if entry.strip()))
     for relay in relays:
         if relay.scheme != "https" or relay.prefix:

@@ -82,9 +82,7 @@ class TimeoutEstimator:
 
     @property
     def first_silence(self) -> float:
-        """Seconds of silence after which a server counts as down that was not known to be reachable: its state is
-        unknown or down.
-        """
+        """The same limit for a server that is not known to be reachable, because its state is unknown or down."""
         return max(self.interval + self.timeout, self.silence)
 
     @property

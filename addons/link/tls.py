@@ -24,10 +24,10 @@ from kube.http.kubeconfig import Credentials
 logger = logging.getLogger(__name__)
 
 
-class _Made(NamedTuple):
+class _CachedContext(NamedTuple):
     """A cached context, and the file contents from which it was made."""
 
-    pieces: tuple[bytes, ...]
+    contents: tuple[bytes, ...]
     context: SSL.Context
     leaf: x509.Certificate | None
     """The hub's certificate; None if the context presents none."""
@@ -52,7 +52,7 @@ class UpstreamTls:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self._made: dict[bool, _Made] = {}
+        self._contexts: dict[bool, _CachedContext] = {}
         """The cached contexts, by whether they present the hub's certificate."""
         self._refused: tuple[bytes, ...] = ()
         """The last contents that could not be used, so that they are reported once."""
@@ -68,70 +68,70 @@ class UpstreamTls:
         kube-apiserver checks a connection's certificate at each request, and answers 401 after it has expired. So new
         requests never use a connection that was opened with a previous certificate, while its open streams continue.
         """
-        made = self._lent()
+        made = self._with_certificate()
         return made.partition if made is not None else ""
 
     def expiry(self) -> datetime.datetime | None:
         """Return when the certificate in use expires; None without a usable one."""
-        made = self._lent()
+        made = self._with_certificate()
         return made.leaf.not_valid_after_utc if made is not None and made.leaf is not None else None
 
     def check(self) -> None:
         """Raise ValueError if the certificates cannot be used."""
         try:
-            self._current(lend_certificate=True)
+            self._context(present_certificate=True)
         except (OSError, ValueError, SSL.Error) as error:
             raise ValueError(f"the certificates cannot be used: {error}") from error
 
-    def connection(self, server_name: str, *, lend_certificate: bool, alpn: list[bytes]) -> SSL.Connection:
+    def connection(self, server_name: str, *, present_certificate: bool, alpn: list[bytes]) -> SSL.Connection:
         """Return a connection before its ClientHello. The handshake fails unless the server is `server_name`.
 
         ValueError or OpenSSL.SSL.Error if the credentials cannot be used.
         """
-        context = self._current(lend_certificate).context
+        context = self._context(present_certificate).context
         return client_connection(context, server_name, alpn)
 
-    def _lent(self) -> _Made | None:
+    def _with_certificate(self) -> _CachedContext | None:
         try:
-            return self._current(lend_certificate=True)
+            return self._context(present_certificate=True)
         except (OSError, ValueError, SSL.Error):
             return None  # the handshake will report the reason
 
-    def _current(self, lend_certificate: bool) -> _Made:
+    def _context(self, present_certificate: bool) -> _CachedContext:
         """Return a context of the files' current contents, or the previous one while these do not match each other."""
         own = self._credentials
-        pieces: tuple[bytes, ...] = (own.cluster.authority.read(),)
-        if lend_certificate:
-            pieces += (own.user.certificate.read(), own.user.key.read())
-        former = self._made.get(lend_certificate)
-        if former is not None and pieces in (former.pieces, self._refused):
-            return former
+        contents: tuple[bytes, ...] = (own.cluster.authority.read(),)
+        if present_certificate:
+            contents += (own.user.certificate.read(), own.user.key.read())
+        previous = self._contexts.get(present_certificate)
+        if previous is not None and contents in (previous.contents, self._refused):
+            return previous
         try:
-            made = self._new(pieces)
+            made = self._new_context(contents)
         except (ValueError, SSL.Error) as error:
-            if former is None:
+            if previous is None:
                 raise
-            self._refused = pieces
+            self._refused = contents
             logger.warning(
                 "the new credentials of the kubeconfig cannot be used, the previous ones stay in use: %s",
                 error,
             )
-            return former
-        self._made[lend_certificate] = made
-        if former is not None and made.leaf is not None and made.leaf != former.leaf:
+            return previous
+        self._contexts[present_certificate] = made
+        if previous is not None and made.leaf is not None and made.leaf != previous.leaf:
             logger.info("this node has a new certificate, valid until %s", made.leaf.not_valid_after_utc)
         return made
 
-    def _new(self, pieces: tuple[bytes, ...]) -> _Made:
+    def _new_context(self, contents: tuple[bytes, ...]) -> _CachedContext:
         authorities = self._credentials.cluster.authorities
         context = client_context(authorities)
         if self._credentials.cluster.insecure:
             context.set_verify(SSL.VERIFY_NONE)
         if not authorities:
             context.set_default_verify_paths()
-        leaf = show_certificate(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
+        leaf = load_certificate(context, contents[1], contents[2]) if any(contents[1:]) else None
         partition = leaf.fingerprint(hashes.SHA256()).hex()[:16] if leaf is not None else ""
-        return _Made(pieces, context, leaf, partition)
+        return _CachedContext(contents, context, leaf, partition)
 
 
 def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
@@ -148,7 +148,7 @@ def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
     return context
 
 
-def plain_connection(server_name: str) -> SSL.Connection:
+def connection_by_system_cas(server_name: str) -> SSL.Connection:
     """Return TLS to a server that is verified by the system's CAs, without a client certificate."""
     context = client_context(())
     context.set_default_verify_paths()
@@ -172,7 +172,7 @@ def connection_to(expected: Expected, context: SSL.Context, alpn: list[bytes]) -
     return ssl_conn
 
 
-def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
+def load_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
     """Load a client certificate and its key into a context, and return the certificate. ValueError or SSL.Error if they
     do not match.
     """

@@ -16,10 +16,8 @@ from OpenSSL import SSL
 from kube.bounds import reached
 
 RECORD = 16 * 1024
-"""Maximum bytes of plain text in a TLS record, and in one call of OpenSSL.
-
-A connection keeps a buffer of this size.
-"""
+"""Maximum bytes of plain text in a TLS record, and the size of each read and write of OpenSSL. A connection has one
+buffer of this size."""
 TLS_OVERHEAD = 512
 """Bytes that OpenSSL's buffer needs beyond the plain text: more than any cipher adds to a record."""
 OWN_RECORDS = 4 * 1024
@@ -40,7 +38,7 @@ class TransportLayer(asyncio.Transport, asyncio.Protocol):
         self._below: asyncio.Transport | None = None
         self._protocol: asyncio.Protocol | None = None
 
-    def speak(self, protocol: asyncio.Protocol) -> None:
+    def start_protocol(self, protocol: asyncio.Protocol) -> None:
         """Pass received bytes to this protocol from now on."""
         self._protocol = protocol
         protocol.connection_made(self)
@@ -112,24 +110,24 @@ class TransportLayer(asyncio.Transport, asyncio.Protocol):
 
 
 class TlsTransport(TransportLayer, ABC):
-    """One end of TLS. Data received after the handshake is buffered until `speak`."""
+    """One end of TLS. Data received after the handshake is buffered until `start_protocol`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._tls: SSL.Connection | None = None
-        self._is_agreed = False
+        self._is_established = False
         self._is_paused = False
         """Whether the protocol has paused reading."""
         self._error: Exception | None = None
-        self._owed = 0
+        self._unread_key_updates = 0
         """Bytes of OpenSSL's own output that the peer may not have read."""
 
     @abstractmethod
-    def agreed(self, tls: SSL.Connection) -> None:
+    def handshake_done(self, tls: SSL.Connection) -> None:
         """Handle the end of the handshake."""
 
     @abstractmethod
-    def refused(self, tls: SSL.Connection, why: str) -> None:
+    def handshake_failed(self, tls: SSL.Connection, why: str) -> None:
         """Handle a failed handshake, after its alert was sent to the peer."""
 
     def start(self, tls: SSL.Connection, early: bytes = b"") -> None:
@@ -137,25 +135,25 @@ class TlsTransport(TransportLayer, ABC):
         self._tls = tls
         if early:
             tls.bio_write(early)
-        self._shake_hands(tls)
+        self._do_handshake(tls)
 
     def fail(self, error: Exception) -> None:
         """Close the connection, and report the first such error to the protocol."""
         self._error = self._error or error
         super().close()
 
-    def speak(self, protocol: asyncio.Protocol) -> None:
-        super().speak(protocol)
+    def start_protocol(self, protocol: asyncio.Protocol) -> None:
+        super().start_protocol(protocol)
         self._decrypt()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not data or self._tls is None or self._below is None or not self._is_agreed:
+        if not data or self._tls is None or self._below is None or not self._is_established:
             return
         sealed, error = [], None
         try:
             for at in range(0, len(data), RECORD):
                 self._tls.sendall(data[at : at + RECORD])
-                sealed.append(_sealed(self._tls, RECORD + TLS_OVERHEAD))
+                sealed.append(_encrypted(self._tls, RECORD + TLS_OVERHEAD))
         except SSL.Error as raised:
             error = raised
         self._below.write(b"".join(sealed))
@@ -165,7 +163,7 @@ class TlsTransport(TransportLayer, ABC):
     def close(self) -> None:
         if self.is_closing():
             return
-        if self._tls is not None and self._is_agreed:
+        if self._tls is not None and self._is_established:
             with contextlib.suppress(SSL.Error):
                 self._tls.shutdown()
             self._flush(self._tls)
@@ -184,10 +182,10 @@ class TlsTransport(TransportLayer, ABC):
     def data_received(self, data: bytes) -> None:
         assert self._tls is not None
         self._tls.bio_write(data)
-        if self._is_agreed:
+        if self._is_established:
             self._decrypt()
         else:
-            self._shake_hands(self._tls)
+            self._do_handshake(self._tls)
 
     def eof_received(self) -> bool:
         return False  # without a close alert this is a truncation, not the end of the data (RFC 8446, 6.1)
@@ -195,7 +193,7 @@ class TlsTransport(TransportLayer, ABC):
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(self._error or error)
 
-    def _shake_hands(self, tls: SSL.Connection) -> None:
+    def _do_handshake(self, tls: SSL.Connection) -> None:
         if self.is_closing():
             return
         try:
@@ -204,11 +202,11 @@ class TlsTransport(TransportLayer, ABC):
             self._flush(tls)
         except SSL.Error as error:
             self._flush(tls)  # sends the alert with the reason
-            self.refused(tls, reason_of(error))
+            self.handshake_failed(tls, reason_of(error))
         else:
             self._flush(tls)
-            self._is_agreed = True
-            self.agreed(tls)
+            self._is_established = True
+            self.handshake_done(tls)
 
     def _decrypt(self) -> None:
         """Pass all available data to the protocol in one call: servers send the head and the body of an answer as two
@@ -226,18 +224,18 @@ class TlsTransport(TransportLayer, ABC):
             pass
         except SSL.Error as error:
             end = error
-        self._answer_keys(tls)
+        self._send_key_updates(tls)
         if records:
             protocol.data_received(records[0] if len(records) == 1 else b"".join(records))
         if end is not None and not self._is_paused:  # otherwise reported when the protocol resumes reading
             self._end(end)
 
-    def _answer_keys(self, tls: SSL.Connection) -> None:
+    def _send_key_updates(self, tls: SSL.Connection) -> None:
         """Send OpenSSL's answers to the peer's key updates. Abort if the peer does not read them."""
-        self._owed += self._flush(tls)
-        if self._owed and not self.get_write_buffer_size():
-            self._owed = 0
-        if self._owed > MAX_UNREAD_KEY_UPDATES:
+        self._unread_key_updates += self._flush(tls)
+        if self._unread_key_updates and not self.get_write_buffer_size():
+            self._unread_key_updates = 0
+        if self._unread_key_updates > MAX_UNREAD_KEY_UPDATES:
             reached("answers to new keys of TLS")
             self.abort()
 
@@ -252,7 +250,7 @@ class TlsTransport(TransportLayer, ABC):
 
     def _flush(self, tls: SSL.Connection) -> int:
         """Send OpenSSL's output to the peer; return the number of bytes."""
-        sealed = _sealed(tls, OWN_RECORDS)
+        sealed = _encrypted(tls, OWN_RECORDS)
         if sealed and self._below is not None:
             self._below.write(sealed)
         return len(sealed)
@@ -264,7 +262,7 @@ def reason_of(error: SSL.Error) -> str:
     return str(errors[-1][-1]) if isinstance(errors, list) and errors else "the connection was closed"
 
 
-def _sealed(tls: SSL.Connection, at_once: int) -> bytes:
+def _encrypted(tls: SSL.Connection, at_once: int) -> bytes:
     """Read all encrypted output for the peer, in reads of `at_once` bytes."""
     parts = []
     with contextlib.suppress(SSL.WantReadError):

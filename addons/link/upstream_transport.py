@@ -51,9 +51,9 @@ class UpstreamTransport(TransportLayer):
         self._health = health
         self._is_counted = is_counted
         self._loop = asyncio.get_running_loop()
-        self._late: deque[bytes] = deque()
+        self._delayed: deque[bytes] = deque()
         """Received bytes that a drill delays."""
-        self._is_late = False
+        self._is_delaying = False
         self._pacing: asyncio.Task[None] | None = None
         self._last = 0.0
         """Time on the event loop's clock at which bytes were last delivered."""
@@ -67,12 +67,12 @@ class UpstreamTransport(TransportLayer):
             async with asyncio.timeout(self._health.timeouts.opening):
                 await self._secure.secured
 
-    def speak(self, protocol: asyncio.Protocol) -> None:
+    def start_protocol(self, protocol: asyncio.Protocol) -> None:
         """Pass received bytes to this protocol, decrypted if there is TLS."""
         if self._secure is not None:
-            self._secure.speak(protocol)
+            self._secure.start_protocol(protocol)
         else:
-            super().speak(protocol)
+            super().start_protocol(protocol)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not data or self._below is None:
@@ -83,30 +83,30 @@ class UpstreamTransport(TransportLayer):
 
     def pause_reading(self) -> None:
         self._is_paused = True
-        self._settle()
+        self._update_reading()
 
     def resume_reading(self) -> None:
         self._is_paused = False
-        self._settle()
+        self._update_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         transport.max_size = MAX_READ  # type: ignore[attr-defined]  # asyncio has no other API
         self._health.connections += 1
-        self._health.heard = self._loop.time()
+        self._health.last_received = self._loop.time()
         if self._secure is not None:
             self._secure.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
         if self._is_counted:
             RECEIVED(len(data))
-        if self._drills is None or (self._drills.current is None and not self._is_late):
-            self._take(data)
+        if self._drills is None or (self._drills.current is None and not self._is_delaying):
+            self._deliver(data)
             return
-        self._late.append(data)
-        if not self._is_late:
-            self._is_late = True
-            self._settle()
+        self._delayed.append(data)
+        if not self._is_delaying:
+            self._is_delaying = True
+            self._update_reading()
             self._pacing = asyncio.create_task(self._pace(self._drills), name="pace of a drill")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -115,14 +115,14 @@ class UpstreamTransport(TransportLayer):
         super().connection_lost(self._error or error)
         self._health.connections -= 1
 
-    def _take(self, data: bytes) -> None:
-        self._health.heard = self._loop.time()
+    def _deliver(self, data: bytes) -> None:
+        self._health.last_received = self._loop.time()
         super().data_received(data)
 
     async def _pace(self, drills: Drills) -> None:
         """Deliver bytes that a drill delays, when a slow link would have delivered them."""
-        while self._late:
-            data = self._late.popleft()
+        while self._delayed:
+            data = self._delayed.popleft()
             try:
                 await drills.pace(len(data), is_first=self._loop.time() - self._last > BURST_GAP)
             except OSError as error:
@@ -130,17 +130,17 @@ class UpstreamTransport(TransportLayer):
                 self.abort()
                 return
             self._last = self._loop.time()
-            self._take(data)
-        self._is_late = False
-        self._settle()
+            self._deliver(data)
+        self._is_delaying = False
+        self._update_reading()
 
-    def _settle(self) -> None:
+    def _update_reading(self) -> None:
         """Pause or resume reading from the server's socket: paused while the protocol pauses or a drill delays
         bytes.
         """
         if self._below is None or self._below.is_closing():
             return
-        if self._is_paused or self._is_late:
+        if self._is_paused or self._is_delaying:
             self._below.pause_reading()
         else:
             self._below.resume_reading()
@@ -151,28 +151,28 @@ class ServerTls(TlsTransport):
 
     def __init__(self, tls: SSL.Connection, health: ServerHealth) -> None:
         super().__init__()
-        self._begun, self._health = tls, health
+        self._ssl_conn, self._health = tls, health
         self._loop = asyncio.get_running_loop()
         self.secured: asyncio.Future[None] = self._loop.create_future()
-        self._greeted: float | None = None
+        self._hello_sent_at: float | None = None
         """Time on the event loop's clock at which the ClientHello was sent; None once the server has answered."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._greeted = self._loop.time()
-        self.start(self._begun)
+        self._hello_sent_at = self._loop.time()
+        self.start(self._ssl_conn)
 
     def data_received(self, data: bytes) -> None:
-        if self._greeted is not None:
-            self._health.timeouts.measured(self._loop.time() - self._greeted)
-            self._greeted = None
+        if self._hello_sent_at is not None:
+            self._health.timeouts.measured(self._loop.time() - self._hello_sent_at)
+            self._hello_sent_at = None
         super().data_received(data)
 
-    def agreed(self, tls: SSL.Connection) -> None:
+    def handshake_done(self, tls: SSL.Connection) -> None:
         if not self.secured.done():  # its waiter may be gone
             self.secured.set_result(None)
 
-    def refused(self, tls: SSL.Connection, why: str) -> None:
+    def handshake_failed(self, tls: SSL.Connection, why: str) -> None:
         self.fail(ConnectionError(refusal_of(tls) or why))
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -186,13 +186,13 @@ class ServerTls(TlsTransport):
 class Tunnel(asyncio.Protocol):
     """Negotiates with a proxy until the tunnel is open."""
 
-    def __init__(self, proxy: Proxy, server: Server, beyond: asyncio.Protocol) -> None:
-        """`beyond` gets the connection once it leads to the server."""
+    def __init__(self, proxy: Proxy, server: Server, protocol: asyncio.Protocol) -> None:
+        """`protocol` gets the connection once it leads to the server."""
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Completes when the tunnel is open; ConnectionError if the proxy refuses it."""
         self._proxy = proxy
         self._server = server
-        self._beyond = beyond
+        self._after_tunnel = protocol
         self._transport: asyncio.Transport | None = None
         self._answer = b""
 
@@ -212,10 +212,10 @@ class Tunnel(asyncio.Protocol):
             return
         if rest is None:
             return
-        self._transport.set_protocol(self._beyond)
-        self._beyond.connection_made(self._transport)
+        self._transport.set_protocol(self._after_tunnel)
+        self._after_tunnel.connection_made(self._transport)
         if rest:
-            self._beyond.data_received(rest)
+            self._after_tunnel.data_received(rest)
         if not self.opened.done():
             self.opened.set_result(None)
 
@@ -255,7 +255,7 @@ async def connect(
     try:
         await outer.secured()
         tunnel = Tunnel(proxy, server, transport)
-        outer.speak(tunnel)
+        outer.start_protocol(tunnel)
         async with asyncio.timeout(seconds):
             await tunnel.opened
     except BaseException:

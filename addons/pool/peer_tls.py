@@ -10,7 +10,7 @@ from OpenSSL import SSL
 
 from addons.certificates.client_certificates import node_of
 from addons.link.servers import Server
-from addons.link.tls import Expected, client_context, connection_to, show_certificate
+from addons.link.tls import Expected, client_context, connection_to, load_certificate
 from kube.http.kubeconfig import Credentials
 
 
@@ -30,7 +30,7 @@ def peer_connection(
     context = client_context({*credentials.cluster.authorities, *authorities()})
     certificate, key = credentials.user.certificate.read(), credentials.user.key.read()
     if certificate:
-        show_certificate(context, certificate, key)
+        load_certificate(context, certificate, key)
     expected = Expected(f"node {server.node}", lambda shown: is_hub_of(shown, server))
     return connection_to(expected, context, alpn)
 

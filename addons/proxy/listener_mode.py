@@ -11,7 +11,7 @@ from mitmproxy.proxy.context import Context
 
 from addons.requests.caller import Listener
 from addons.server.accept import Accepted
-from addons.server.messages import NOWHERE
+from addons.server.messages import UNROUTED
 from addons.settings import Settings
 from addons.startup.handed_sockets import ACCEPT_BATCH, BACKLOG, handed
 
@@ -34,7 +34,7 @@ class HubMode(mode_specs.ProxyMode):
         """Return the mode as that of a reverse proxy at the listener's address, so that any mitmproxy can read a saved
         flow.
         """
-        host, port = NOWHERE
+        host, port = UNROUTED
         return f"reverse:http://{host}:{port}@{self.full_spec.rpartition('@')[2]}"
 
 

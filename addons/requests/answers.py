@@ -58,7 +58,7 @@ class ClientStream(Protocol):
         """Send pieces, producing each when the client has space for it. Other tasks run in between."""
 
     @property
-    def outlet(self) -> Callable[[bytes], bool] | None:
+    def try_write(self) -> Callable[[bytes], bool] | None:
         """Function that sends a piece if the client has space for it. It returns False, and sends nothing, if the
         caller must `write` the piece.
 

@@ -69,7 +69,7 @@ class WebSocketWatch(ClientStream):
         await self._stream.write_all(map(self._messages, pieces))
 
     @property
-    def outlet(self) -> Callable[[bytes], bool] | None:
+    def try_write(self) -> Callable[[bytes], bool] | None:
         """None: WebSocket watchers are few, and each needs its own frames."""
         return None
 

@@ -16,14 +16,14 @@ from mitmproxy.proxy import server_hooks
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.requests.caller import Listener
-from addons.server.clients.client_connection import LARGEST_READ, ClientConnection
-from addons.server.clients.client_tls import FIRST_BYTE, TlsSocket
+from addons.server.clients.client_connection import MAX_READ, ClientConnection
+from addons.server.clients.client_tls import TLS_FIRST_BYTE, TlsSocket
 from addons.server.clients.http1_client import Http1
 from addons.server.clients.http2_client import Http2
 from addons.server.peer.peer_socket import PeerSocket
 from addons.server.serve import serve
 
-VANISHED = 60
+KEEPALIVE_TIMEOUT = 60
 """Seconds of silence after which the kernel closes another hub's connection to the peer port."""
 
 accepted: dict[str, Accepted] = {}
@@ -46,7 +46,8 @@ class Accepted(asyncio.Protocol):
         self._early = b""
         """Bytes received while the addons still handle a hook of the connection."""
         self._hooks = 0
-        self._beyond: asyncio.Protocol | None = None
+        """Number of running hooks of the connection."""
+        self._protocol: asyncio.Protocol | None = None
         self.served: ClientConnection | None = None
         """The HTTP connection; None before the first byte, and for a tunnel of the peer port."""
         self._peer: PeerSocket | None = None
@@ -54,9 +55,9 @@ class Accepted(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
-        transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio has no other API for it
+        transport.max_size = MAX_READ  # type: ignore[attr-defined]  # asyncio has no other API for it
         if self._listener is Listener.PEER:
-            end_with_its_peer(transport.get_extra_info("socket"))
+            enable_keepalive(transport.get_extra_info("socket"))
         self.client = connection.Client(
             peername=transport.get_extra_info("peername"),
             sockname=transport.get_extra_info("sockname"),
@@ -75,7 +76,7 @@ class Accepted(asyncio.Protocol):
             self.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        beyond, self._socket, self._beyond, self.served, self._peer = self._beyond, None, None, None, None
+        beyond, self._socket, self._protocol, self.served, self._peer = self._protocol, None, None, None, None
         if beyond is not None:
             beyond.connection_lost(error)
         accepted.pop(self.client.id, None)
@@ -87,40 +88,43 @@ class Accepted(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._hooks:
             self._early += data
-        elif self._beyond is not None:
-            self._beyond.data_received(data)
+        elif self._protocol is not None:
+            self._protocol.data_received(data)
         elif self._socket is not None and not self._socket.is_closing():
-            self._begin(self._socket, data)
+            self._start_protocol(self._socket, data)
 
     def eof_received(self) -> bool | None:
-        return self._beyond.eof_received() if self._beyond is not None else False
+        return self._protocol.eof_received() if self._protocol is not None else False
 
     def pause_writing(self) -> None:
-        if self._beyond is not None:
-            self._beyond.pause_writing()
+        if self._protocol is not None:
+            self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._beyond is not None:
-            self._beyond.resume_writing()
+        if self._protocol is not None:
+            self._protocol.resume_writing()
 
-    def _begin(self, transport: asyncio.Transport, data: bytes) -> None:
-        is_tls = data[0] == FIRST_BYTE
-        self._beyond = TlsSocket(self.client, self._call_hook, self._speak) if is_tls else self._speak()
-        self._beyond.connection_made(transport)
-        self._beyond.data_received(data)
+    def _start_protocol(self, transport: asyncio.Transport, data: bytes) -> None:
+        is_tls = data[0] == TLS_FIRST_BYTE
+        self._protocol = (
+            TlsSocket(self.client, self._call_hook, self._make_protocol) if is_tls else self._make_protocol()
+        )
+        self._protocol.connection_made(transport)
+        self._protocol.data_received(data)
 
-    def _speak(self) -> asyncio.Protocol:
+    def _make_protocol(self) -> asyncio.Protocol:
         if self._listener is Listener.PEER:
-            self._peer = PeerSocket(self.client, self._call_hook, self._speak_http)
+            self._peer = PeerSocket(self.client, self._call_hook, self._make_http)
             return self._peer
-        return self._speak_http()
+        return self._make_http()
 
-    def _speak_http(self) -> asyncio.Protocol:
+    def _make_http(self) -> asyncio.Protocol:
         self.served = (Http2 if self.client.alpn == b"h2" else Http1)(self.client, serve)
         return self.served
 
     def _call_hook(self, hook: Any, then: Callable[[], None]) -> None:
-        """Run a hook of the connection, then call `then`: before returning, if no addon awaits anything."""
+        """Run a hook of the connection, then call `then`. Both are done when this returns, unless an addon awaits
+        something."""
         loop = asyncio.get_running_loop()
         task = asyncio.Task(ctx.master.addons.trigger_event(hook), loop=loop, eager_start=True)
         if task.done():
@@ -129,9 +133,9 @@ class Accepted(asyncio.Protocol):
         self._hooks += 1
         if self._socket is not None:
             self._socket.pause_reading()
-        task.add_done_callback(lambda _: self._go_on(then))
+        task.add_done_callback(lambda _: self._hook_done(then))
 
-    def _go_on(self, then: Callable[[], None]) -> None:
+    def _hook_done(self, then: Callable[[], None]) -> None:
         self._hooks -= 1
         then()
         if self._socket is None or self._hooks:
@@ -147,11 +151,8 @@ class Accepted(asyncio.Protocol):
             self._socket.abort()
 
     def waits_since(self, connected: float) -> float | None:
-        """Return the monotonic time since when the hub has waited for the client: for a first request, or for the rest
-        of a message.
-
-        None if the hub does not wait for the client.
-        """
+        """Return the monotonic time since when the hub has waited for the client to send its first request or the rest
+        of a message; None if the hub does not wait."""
         if self._peer is not None and self._peer.is_open:
             return None
         if self.served is None or not self.served.has_served:
@@ -170,15 +171,15 @@ def close_client(client_id: str, why: str) -> bool:
     return True
 
 
-def end_with_its_peer(conn: socket.socket) -> None:
+def enable_keepalive(conn: socket.socket) -> None:
     """Set TCP keepalive, so that the kernel closes a connection whose peer has vanished. Tunnels may be silent for
     hours.
     """
     conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED // 4)
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED * 1000)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_TIMEOUT // 2)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_TIMEOUT // 4)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, KEEPALIVE_TIMEOUT * 1000)
 
 
 def _nothing() -> None:

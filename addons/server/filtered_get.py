@@ -1,4 +1,4 @@
-"""Filters the object in the cloud's answer to a GET that no view answers."""
+"""Filters the object in the cloud's answer to a GET that is not answered from a view."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FilteredGets:
         sent = _read(response)
         try:
             async with asyncio.timeout(self.wait):
-                filtered = await self._judge(sent, context)
+                filtered = await self._filtered(sent, context)
         except TimeoutError:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
         if filtered is None:
@@ -69,11 +69,11 @@ class FilteredGets:
         if made != sent:
             response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
 
-    async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
+    async def _filtered(self, sent: Encoded, context: RequestContext) -> bytes | None:
         """Filter an object by the rules in force; return None if they hide it."""
         while True:
             recorded = self._inputs.ask()
-            with _readable():
+            with _refusing_unreadable():
                 obj = sent.decode()
             verdict = apply_chain(self.filters(context), obj, recorded)
             if not recorded.pending:
@@ -115,7 +115,7 @@ def take_cells(response: http.Response) -> CloudCells | None:
     sent = _read(response)
     if sent.kind != TABLE_KIND:
         return None
-    with _readable():
+    with _refusing_unreadable():
         cells = CloudCells()
         cells.learn(sent.raw)
         table: Json = parse_object(sent.raw)
@@ -125,15 +125,15 @@ def take_cells(response: http.Response) -> CloudCells | None:
 
 
 def _read(response: http.Response) -> Encoded:
-    with _readable():
+    with _refusing_unreadable():
         # The cloud may compress against the request; `response.content` would decompress any amount.
         return CachedResponse(response.headers, response.raw_content or b"").single()
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """Raise StatusError if the cloud's answer cannot be parsed: the hub never returns it unfiltered."""
+def _refusing_unreadable() -> Iterator[None]:
+    """Raise StatusError if the cloud's answer cannot be parsed, so that it is never returned unfiltered."""
     try:
         yield
     except (ValueError, LookupError, TypeError) as error:
-        raise internal(f"the cloud's answer cannot be read, and so not be filtered: {error}") from error
+        raise internal(f"the cloud's answer cannot be parsed, so it cannot be filtered: {error}") from error

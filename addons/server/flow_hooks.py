@@ -9,7 +9,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 import mitmproxy.proxy.layers.http  # noqa: F401 - declares the hooks
-from mitmproxy import ctx, flow, http
+from mitmproxy import ctx, http
+from mitmproxy import flow as mitmproxy_flow
 from mitmproxy.connection import ConnectionState, Server
 from mitmproxy.hooks import all_hooks
 
@@ -33,39 +34,39 @@ def flow_of(request: ServedRequest) -> http.HTTPFlow:
     return made
 
 
-def requestheaders(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
-    return _run(HOOKS["requestheaders"](shown), request, shown)
+def requestheaders(request: ServedRequest, flow: http.HTTPFlow) -> Awaitable[None]:
+    return _run(HOOKS["requestheaders"](flow), request, flow)
 
 
-def request_complete(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
-    return _run(HOOKS["request"](shown), request, shown)
+def request_complete(request: ServedRequest, flow: http.HTTPFlow) -> Awaitable[None]:
+    return _run(HOOKS["request"](flow), request, flow)
 
 
-def responseheaders(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
-    return _run(HOOKS["responseheaders"](shown), request, shown)
+def responseheaders(request: ServedRequest, flow: http.HTTPFlow) -> Awaitable[None]:
+    return _run(HOOKS["responseheaders"](flow), request, flow)
 
 
-def response_complete(request: ServedRequest, shown: http.HTTPFlow) -> Awaitable[None]:
+def response_complete(request: ServedRequest, flow: http.HTTPFlow) -> Awaitable[None]:
     request.is_observed = True
-    if shown.response is not None:
-        shown.response.timestamp_end = time.time()
-    return _run(HOOKS["response"](shown), request, shown)
+    if flow.response is not None:
+        flow.response.timestamp_end = time.time()
+    return _run(HOOKS["response"](flow), request, flow)
 
 
-async def error(shown: http.HTTPFlow) -> None:
-    await ctx.master.addons.handle_lifecycle(HOOKS["error"](shown))
+async def error(flow: http.HTTPFlow) -> None:
+    await ctx.master.addons.handle_lifecycle(HOOKS["error"](flow))
 
 
-async def _run(hook: Any, request: ServedRequest, shown: http.HTTPFlow) -> None:
+async def _run(hook: Any, request: ServedRequest, flow: http.HTTPFlow) -> None:
     """Return when the addons have handled the hook and the flow is resumed. ClientLeft or Killed otherwise."""
     request.shielded += 1
     try:
         await ctx.master.addons.handle_lifecycle(hook)
-        if shown.intercepted:
-            await shown.wait_for_resume()
+        if flow.intercepted:
+            await flow.wait_for_resume()
     finally:
         request.shielded -= 1
-    if shown.error is not None and shown.error.msg == flow.Error.KILLED_MESSAGE:
+    if flow.error is not None and flow.error.msg == mitmproxy_flow.Error.KILLED_MESSAGE:
         raise Killed
     if request.why_left:
         raise ClientLeft

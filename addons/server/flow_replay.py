@@ -20,7 +20,7 @@ class NoSocket(ClientConnection):
     def handle(self) -> bool:
         return False
 
-    def over(self, request: ServedRequest) -> None:
+    def request_done(self, request: ServedRequest) -> None:
         """Do nothing: no request follows."""
 
 

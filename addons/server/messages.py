@@ -24,27 +24,27 @@ from kube.http.transport.request_fields import CONNECTION_HEADERS
 
 type HeadFields = tuple[tuple[bytes, bytes], ...]
 
-NOWHERE = ("127.0.0.1", 1)
+UNROUTED = ("127.0.0.1", 1)
 """Host and port that interfaces show for a request before it has a route. Nothing listens there."""
 WITHOUT_BODY = (204, 304)
 """Status codes of answers that have neither a body nor a length."""
-LONGEST_REASON = 200
+MAX_REASON = 200
 """Maximum characters of an error message that a Status repeats."""
-SWITCHED = 101
+SWITCHING_PROTOCOLS = 101
 """Status code (101) after which client and server switch to another protocol."""
 
 
-class HeadersReadOnce(http.Headers):
+class IndexedHeaders(http.Headers):
     """Header fields with an index by name, built at the first read and again after a change."""
 
-    _of: HeadFields | None = None
+    _indexed: HeadFields | None = None
     """The fields from which `_values` was built."""
     _values: dict[bytes, bytes]
     """The value of each lower-case name; values of a repeated name are joined by commas."""
 
     def get_all(self, name: str | bytes) -> list[str]:
-        if self._of is not self.fields:
-            self._sort()
+        if self._indexed is not self.fields:
+            self._index()
         if (wanted := _key(name)) not in self._values:
             return []
         return [
@@ -58,18 +58,18 @@ class HeadersReadOnce(http.Headers):
         return value
 
     def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
-        if self._of is not self.fields:
-            self._sort()
+        if self._indexed is not self.fields:
+            self._index()
         value = self._values.get(_key(key))
         return default if value is None else value.decode("utf-8", "surrogateescape")
 
     def __contains__(self, key: object) -> bool:
-        if self._of is not self.fields:
-            self._sort()
+        if self._indexed is not self.fields:
+            self._index()
         return isinstance(key, (str, bytes)) and _key(key) in self._values
 
-    def _sort(self) -> None:
-        self._of, self._values = self.fields, _joined(self.fields)
+    def _index(self) -> None:
+        self._indexed, self._values = self.fields, _joined(self.fields)
 
 
 def _joined(fields: HeadFields) -> dict[bytes, bytes]:
@@ -93,7 +93,7 @@ def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFi
     if method == b"CONNECT":
         raise ValueError("CONNECT is not supported on this port")
     if target.startswith(b"/") or target == b"*":
-        return _request(version, fields, NOWHERE, method, b"http", b"", target)
+        return _request(version, fields, UNROUTED, method, b"http", b"", target)
     scheme, separator, rest = target.partition(b"://")
     authority, _, path = rest.partition(b"/")
     try:
@@ -102,26 +102,26 @@ def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFi
     except ValueError:
         port = None
     if not separator or not port:
-        raise ValueError("the request's target is neither a path nor an address")
+        raise ValueError("the request's target is neither a path nor an absolute URL")
     return _request(version, fields, (host, port), method, scheme, authority, b"/" + path)
 
 
 def request_of_fields(fields: Iterable[tuple[bytes, bytes]]) -> http.Request:
     """Make a request from an HTTP/2 head. ValueError if it is malformed."""
-    of_line: dict[bytes, bytes] = {}
+    pseudo_headers: dict[bytes, bytes] = {}
     others = []
     for name, value in fields:
         if not name.startswith(b":"):
             others.append((name, value))
-        elif name in of_line:
-            raise ValueError(f"{name!r} comes twice")
+        elif name in pseudo_headers:
+            raise ValueError(f"the pseudo-header {name!r} is repeated")
         else:
-            of_line[name] = value
-    method, scheme, path = (of_line.get(name, b"") for name in (b":method", b":scheme", b":path"))
-    authority = of_line.get(b":authority", b"")
+            pseudo_headers[name] = value
+    method, scheme, path = (pseudo_headers.get(name, b"") for name in (b":method", b":scheme", b":path"))
+    authority = pseudo_headers.get(b":authority", b"")
     if authority:
         url.parse_authority(authority, check=True)
-    return _request(b"HTTP/2.0", tuple(others), NOWHERE, method, scheme, authority, path)
+    return _request(b"HTTP/2.0", tuple(others), UNROUTED, method, scheme, authority, path)
 
 
 def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
@@ -138,7 +138,7 @@ def response_of_server(
     status: int, fields: Sequence[tuple[bytes, bytes]], request: http.Request
 ) -> http.Response:
     """Make the head of a server's response in the client's version of HTTP."""
-    if status != SWITCHED:
+    if status != SWITCHING_PROTOCOLS:
         fields = [field for field in fields if field[0] not in CONNECTION_HEADERS]
     if request.is_http2:
         return _response(b"HTTP/2.0", tuple(fields), status, b"")
@@ -216,7 +216,7 @@ def _fill(data: http.MessageData, version: bytes, fields: HeadFields) -> None:
     """Set the attributes of a message without its constructor, which checks types: the values come from parsers of
     mitmproxy.
     """
-    data.headers = HeadersReadOnce.__new__(HeadersReadOnce)
+    data.headers = IndexedHeaders.__new__(IndexedHeaders)
     data.headers.fields = fields
     data.http_version, data.content, data.trailers = version, None, None
     data.timestamp_start, data.timestamp_end = time.time(), None
@@ -234,4 +234,4 @@ def _status_of(code: int, message: str) -> StatusError:
 
 
 def _brief(message: str) -> str:
-    return re.sub(r"\s+", " ", message)[:LONGEST_REASON]
+    return re.sub(r"\s+", " ", message)[:MAX_REASON]

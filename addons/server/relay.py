@@ -25,9 +25,9 @@ from addons.server import flow_hooks
 from addons.server.limits.client_addresses import RETRY_AFTER, STREAM_UNREAD
 from addons.server.limits.request_bodies import BODY_TIME
 from addons.server.limits.request_head import fields_to_send
-from addons.server.messages import SWITCHED, response_of_server
+from addons.server.messages import SWITCHING_PROTOCOLS, response_of_server
 from addons.server.request import ServedRequest
-from addons.server.respond import Sending, changed
+from addons.server.respond import Sending, apply_stream_function
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal, too_many_requests
 from kube.http.transport.connection_pool import Connection
@@ -59,9 +59,9 @@ async def relay(
     answer = ServerAnswer(request, flow, upstream.connections)
     context.finish, sending = answer.finish, Sending(request, flow)
     try:
-        await answer.ask()
+        await answer.send_request()
         context.is_unframed = not answer.is_framed
-        if answer.status == SWITCHED:
+        if answer.status == SWITCHING_PROTOCOLS:
             await _switch(sending, flow, answer)
             return
         await sending.begin(response_of_server(answer.status, answer.fields, flow.request))
@@ -85,8 +85,8 @@ def finish(flow: http.HTTPFlow, why: str) -> None:
 
 async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -> None:
     """Copy the bytes of the new protocol in both directions, until either side closes."""
-    await sending.switch(response_of_server(SWITCHED, answer.fields, flow.request))
-    answer.carry_up()
+    await sending.switch(response_of_server(SWITCHING_PROTOCOLS, answer.fields, flow.request))
+    answer.start_upload()
     with contextlib.suppress(OSError):  # a lost connection ends the protocol like a close
         while piece := await answer.next_piece():
             await sending.write(piece)
@@ -108,15 +108,15 @@ class ServerAnswer(ResponseSink):
         self._window = 0
         self._taken = 0
         """Flow-control bytes of the piece that is being sent to the client, not acknowledged yet."""
-        self._moved: list[asyncio.Future[None]] = []
+        self._waiters: list[asyncio.Future[None]] = []
         self._is_streamed = request.has_body and bool(flow.request.stream)
         self._body = b"" if self._is_streamed else flow.request.raw_content or b""
-        self._replay_buffer: bytearray | None = bytearray() if self._is_streamed else None
+        self._retry_buffer: bytearray | None = bytearray() if self._is_streamed else None
         """The part of a streamed body received so far, to be sent again to another server; None if it is not
         buffered.
         """
-        self._counted_buffer = 0
-        self._keeping: asyncio.TimerHandle | None = None
+        self._retry_counted = 0
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._unsent = bytearray()
         """The part of a streamed body that waits until a connection is open."""
         self._is_observed = not self._is_streamed
@@ -125,7 +125,7 @@ class ServerAnswer(ResponseSink):
         self._upload: asyncio.Task[None] | None = None
 
     @property
-    def most_untaken(self) -> int:
+    def max_unread(self) -> int:
         return min(LARGEST_WINDOW, max(FIRST_WINDOW, MAX_AHEAD // max(self._request.address.requests, 1)))
 
     # -- called by the connection -----------------------------------------------------------------------------------
@@ -144,28 +144,27 @@ class ServerAnswer(ResponseSink):
 
     def settle(self) -> None:
         if self._connection is not None:
-            self._request.queue(self._window if self._taken else 0)
+            self._request.count_queued(self._window if self._taken else 0)
             self._count_unsent()
-        moved, self._moved = self._moved, []
-        for waiter in moved:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def _change(self) -> None:
-        """Return when the server has sent or consumed bytes. StatusError if the hub aborts the request."""
+    async def _progress(self) -> None:
+        """Wait until the server has sent or consumed bytes. StatusError if the hub aborts the request."""
         if self._fault is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._moved.append(waiter)
+            self._waiters.append(waiter)
             await waiter
         if self._fault is not None:
             raise self._fault
 
     # -- the request
 
-    async def ask(self) -> None:
-        """Send the request, and return once the head of the answer has arrived. Retry on another server while that is
-        safe.
-        """
+    async def send_request(self) -> None:
+        """Send the request, and return once the head of the answer has arrived. Retry on another server if the first
+        one has not processed the request."""
         while True:
             try:
                 self._connection = self._server.available() or await self._open()
@@ -173,15 +172,15 @@ class ServerAnswer(ResponseSink):
                 while not self.status:
                     if self.error is not None:
                         raise self.error
-                    await self._change()
+                    await self._progress()
             except OSError:
                 self._disconnect()
-                if (self._is_streamed and self._replay_buffer is None) or not self.begin_anew():
+                if (self._is_streamed and self._retry_buffer is None) or not self.begin_anew():
                     raise
                 metrics.REQUESTS_RESENT.inc()
-                self._unsent[:] = self._replay_buffer or b""
+                self._unsent[:] = self._retry_buffer or b""
             else:
-                self._keep_no_longer()
+                self._drop_retry_buffer()
                 return
 
     async def _open(self) -> Connection:
@@ -203,7 +202,7 @@ class ServerAnswer(ResponseSink):
         connection.send(fields, body, self, is_complete=self._is_complete)
         self._show(connection)
         if self._upload is None and not self._is_complete:
-            self._upload = asyncio.create_task(self._take_body(), name="body of a request")
+            self._upload = asyncio.create_task(self._upload_body(), name="body of a request")
 
     def _show(self, connection: Connection) -> None:
         """Show in interfaces which connection carries the request."""
@@ -214,23 +213,23 @@ class ServerAnswer(ResponseSink):
             _shown[connection] = shown
         self._flow.server_conn = shown
 
-    async def _take_body(self) -> None:
+    async def _upload_body(self) -> None:
         """Read the request's body from the client and send it to the server, with back-pressure."""
         self._request.inbox.grown = self._count_unsent
         request = self._flow.request
-        self._keeping = asyncio.get_running_loop().call_later(BODY_TIME, self._keep_no_longer)
+        self._retry_timer = asyncio.get_running_loop().call_later(BODY_TIME, self._drop_retry_buffer)
         with contextlib.suppress(ClientLeft, flow_hooks.Killed, StatusError, OSError):
             while piece := await self._request.read():
-                for part in changed(request.stream, piece):
-                    await self._say(part)
-            for part in changed(request.stream, b"") if callable(request.stream) else ():
-                await self._say(part)
-            await self._tell_request()
+                for part in apply_stream_function(request.stream, piece):
+                    await self._send_piece(part)
+            for part in apply_stream_function(request.stream, b"") if callable(request.stream) else ():
+                await self._send_piece(part)
+            await self._call_request_hook()
             self._is_complete = True
             if self._connection is not None:
                 self._connection.send_more(self, b"", is_last=True)
 
-    async def _tell_request(self) -> None:
+    async def _call_request_hook(self) -> None:
         """Call the addons' hook for the complete request, once."""
         if not self._is_observed:
             self._is_observed = True
@@ -241,57 +240,57 @@ class ServerAnswer(ResponseSink):
         """Ensure that the addons have seen the request: a server may answer before the body ends."""
         if self._upload is not None and not self._is_observed:
             self._upload.cancel()
-            await self._tell_request()
+            await self._call_request_hook()
 
-    async def _say(self, piece: bytes) -> None:
-        self._keep(piece)
+    async def _send_piece(self, piece: bytes) -> None:
+        self._buffer_for_retry(piece)
         if self._connection is None:
             self._unsent += piece
         elif piece:
             self._connection.send_more(self, piece, is_last=False)
         self._count_unsent()
-        while self._still_unsent > STREAM_UNREAD and self.error is None:
-            await self._change()
+        while self._unsent_size > STREAM_UNREAD and self.error is None:
+            await self._progress()
 
-    def _keep(self, piece: bytes) -> None:
+    def _buffer_for_retry(self, piece: bytes) -> None:
         """Buffer the body for a retry on another server, until the server begins to answer or a bound is reached."""
-        if self._replay_buffer is None:
+        if self._retry_buffer is None:
             return
-        size = len(self._replay_buffer) + len(piece)
-        if self.status or self._request.address.resize_body(self._counted_buffer, size) is not None:
-            self._keep_no_longer()
+        size = len(self._retry_buffer) + len(piece)
+        if self.status or self._request.address.resize_body(self._retry_counted, size) is not None:
+            self._drop_retry_buffer()
         else:
-            self._replay_buffer += piece
-            self._counted_buffer = size
+            self._retry_buffer += piece
+            self._retry_counted = size
 
-    def _keep_no_longer(self) -> None:
-        self._replay_buffer = None
-        if self._keeping is not None:
-            self._keeping.cancel()
-        if self._counted_buffer:
-            self._request.address.resize_body(self._counted_buffer, 0)
-            self._counted_buffer = 0
+    def _drop_retry_buffer(self) -> None:
+        self._retry_buffer = None
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        if self._retry_counted:
+            self._request.address.resize_body(self._retry_counted, 0)
+            self._retry_counted = 0
 
-    def carry_up(self) -> None:
+    def start_upload(self) -> None:
         """Copy the client's bytes after a 101 to the server, until either side closes."""
         self._is_streamed = True
-        self._upload = asyncio.create_task(self._carry_up(), name="carries up")
+        self._upload = asyncio.create_task(self._upload_switched(), name="upload after an upgrade")
 
-    async def _carry_up(self) -> None:
+    async def _upload_switched(self) -> None:
         self._request.inbox.grown = self._count_unsent
         with contextlib.suppress(ClientLeft, StatusError, OSError):
             while piece := await self._request.read():
-                await self._say(piece)
-        self.break_off("the client has ended the connection")
+                await self._send_piece(piece)
+        self.break_off("the client closed the connection")
 
     @property
-    def _still_unsent(self) -> int:
+    def _unsent_size(self) -> int:
         """Bytes of the request's body for which the server has not opened its window."""
         return self._connection.unsent(self) if self._connection is not None else len(self._unsent)
 
     def _count_unsent(self) -> None:
         if self._is_streamed:
-            self._request.address.hold_unsent(self, self._still_unsent + self._request.inbox.size)
+            self._request.address.resize_unsent(self, self._unsent_size + self._request.inbox.size)
 
     # -- the answer
 
@@ -314,13 +313,13 @@ class ServerAnswer(ResponseSink):
             elif self.error is not None:
                 raise self.error
             else:
-                await self._change()
+                await self._progress()
 
     def _acknowledge(self) -> None:
         """Open the server's flow-control window by the bytes that the client has taken."""
         size, self._taken = self._taken, 0
         if size:
-            self._request.queue(0)
+            self._request.count_queued(0)
             if self._connection is not None:
                 self._connection.acknowledge_data(self, size)
 
@@ -346,7 +345,7 @@ class ServerAnswer(ResponseSink):
         """
         metrics.REQUESTS_REFUSED.labels("429").inc()
         self._fault = too_many_requests(
-            "the servers take bodies of requests slower than they come", RETRY_AFTER
+            "request bodies arrive faster than the servers read them", RETRY_AFTER
         )
         self._disconnect()
         self.settle()
@@ -357,9 +356,9 @@ class ServerAnswer(ResponseSink):
             self._upload.cancel()
         self._request.inbox.grown = None
         self._disconnect()
-        self._keep_no_longer()
+        self._drop_retry_buffer()
         if self._is_streamed:
-            self._request.address.hold_unsent(self, 0)
+            self._request.address.resize_unsent(self, 0)
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -21,7 +21,7 @@ type Serve = Callable[["ServedRequest"], Coroutine[Any, Any, None]]
 class Carrier(Protocol):
     """The connection of a request: an `addons.server.clients.client_connection.ClientConnection`."""
 
-    OF_A_REQUEST: int
+    REQUEST_OVERHEAD: int
     """Bytes counted for a request with unread answer bytes, in addition to these bytes."""
     unread: int
     """Bytes of answers that the hub holds because the client has not read them."""
@@ -35,14 +35,14 @@ class Carrier(Protocol):
     @property
     def transport(self) -> asyncio.Transport | None: ...
 
-    def over(self, request: ServedRequest) -> None:
+    def request_done(self, request: ServedRequest) -> None:
         """Handle the end of a request's task: start the next request, or close the connection or the stream."""
 
     def bound_unread(self) -> None:
         """Abort answers if clients leave too many bytes unread."""
 
-    def look_again(self) -> None:
-        """Resume the answers that were paused for the connection's unread bytes, if these are few enough now."""
+    def resume_answers(self) -> None:
+        """Resume the answers that were paused for the connection's unread bytes, if there are few enough now."""
 
 
 LEFT = "Client disconnected."
@@ -103,10 +103,10 @@ class Inbox:
 
 
 class ServedRequest(ABC):
-    """A request with its head, a body to read, and methods to answer it. `read`, `send` and `writable` wait, all others
-    return at once.
+    """A request with its head, a body to read, and methods to answer it.
 
-    Any of them raises ClientLeft when the client has gone.
+    `read`, `send` and `writable` wait; all other methods return at once. Any of them raises ClientLeft after the client
+    has disconnected.
     """
 
     has_begun = False
@@ -116,7 +116,7 @@ class ServedRequest(ABC):
     is_observed = False
     """Whether the addons have seen the complete answer: their error hook is not called then."""
     why_left = ""
-    """Why the client does not read the answer any further; "" while it does."""
+    """Why the client no longer reads the answer; "" while it does."""
     shielded = 0
     """Number of running steps that must not be cancelled, such as addons' hooks."""
     flow: http.HTTPFlow | None = None
@@ -179,7 +179,7 @@ class ServedRequest(ABC):
         """Send a 101: from now on `read` and `send` carry another protocol."""
         raise ClientLeft  # HTTP/2 has no 101 (RFC 9113, 8.6)
 
-    def answer_last(self, response: http.Response) -> None:
+    def announce_close(self, response: http.Response) -> None:
         """Announce in the answer that an HTTP/1.1 connection closes after it."""
         return
 
@@ -188,15 +188,15 @@ class ServedRequest(ABC):
     def start(self, serve: Serve) -> None:
         """Start the task that serves the request, and run it up to its first wait now."""
         loop = asyncio.get_running_loop()
-        task = asyncio.Task(self._served(serve), loop=loop, name="request", eager_start=True)
+        task = asyncio.Task(self._run(serve), loop=loop, name="request", eager_start=True)
         self._task = None if task.done() else task
 
-    async def _served(self, serve: Serve) -> None:
+    async def _run(self, serve: Serve) -> None:
         # A callback of the task would be one more round of the event loop.
         try:
             await serve(self)
         finally:
-            self._over()
+            self._finish()
 
     def leave(self, why: str = LEFT) -> None:
         """Cancel the answer, unless a shielded step is running."""
@@ -207,14 +207,14 @@ class ServedRequest(ABC):
         if self._task is not None and not self.shielded:
             self._task.cancel()
 
-    def _over(self) -> None:
+    def _finish(self) -> None:
         self._task = None
         self._queued = self._unsent = 0
         self._recount()
-        self.connection.over(self)
+        self.connection.request_done(self)
 
     def check(self) -> None:
-        """Raise ClientLeft if the client does not read the answer any further."""
+        """Raise ClientLeft if the client no longer reads the answer."""
         if self.why_left or self.is_over or self.connection.transport is None:
             raise ClientLeft
 
@@ -225,12 +225,12 @@ class ServedRequest(ABC):
         """Bytes of the answer that the hub holds because the client has not read them."""
         return self._queued + self._unsent
 
-    def queue(self, size: int) -> None:
+    def count_queued(self, size: int) -> None:
         """Count bytes received from a server that `send` has not taken yet."""
         self._queued = size
         self._recount()
 
-    def wait_with(self, size: int) -> None:
+    def count_waiting(self, size: int) -> None:
         """Count the bytes of a piece that `send` holds until the client has space."""
         self._unsent = size
         self._recount()
@@ -238,11 +238,11 @@ class ServedRequest(ABC):
     def _recount(self) -> None:
         counted = self._queued + self._unsent
         if counted:
-            counted += self.connection.OF_A_REQUEST
+            counted += self.connection.REQUEST_OVERHEAD
         more, self._counted = counted - self._counted, counted
         if more:
             self.connection.unread += more
             if more > 0:
                 self.connection.bound_unread()
             else:
-                self.connection.look_again()
+                self.connection.resume_answers()

@@ -16,14 +16,14 @@ from addons.requests.websocket_watch import WebSocketWatch
 from addons.server import flow_hooks
 from addons.server.limits.client_addresses import STREAM_UNREAD
 from addons.server.limits.request_bodies import BODY_TIME
-from addons.server.messages import SWITCHED, WITHOUT_BODY, response_of_answer
+from addons.server.messages import SWITCHING_PROTOCOLS, WITHOUT_BODY, response_of_answer
 from addons.server.request import AnswerFields, ServedRequest
 from addons.telemetry import metrics
 from kube.bounds import reached
 from kube.errors import StatusError, internal
 from kube.wire.codec_base import CHUNK
 
-WRITTEN_AT_ONCE = 4
+PIECES_PER_STEP = 4
 """Pieces sent to a client that reads as fast as the hub writes, before other tasks run: half a millisecond."""
 
 
@@ -37,7 +37,7 @@ class Sending:
     def __init__(self, request: ServedRequest, flow: http.HTTPFlow) -> None:
         self.request, self.flow = request, flow
         self.is_streamed = self._is_switched = False
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._counted = 0
 
     async def begin(self, response: http.Response) -> None:
@@ -70,53 +70,52 @@ class Sending:
             await self.request.send(piece)
             return
         if self.is_streamed:
-            for part in self._changed(piece):
+            for part in self._through_addons(piece):
                 await self.request.send(part)
             return
-        self._held += piece
-        if not self._may_hold(len(self._held)):
-            await self._hold_no_longer()
+        self._buffer += piece
+        if not self._may_buffer(len(self._buffer)):
+            await self._stop_buffering()
 
     def write_now(self, piece: bytes) -> bool:
-        """Send a piece if the client has space for it; return whether it was sent. Addons see each piece once, here or
-        in `write`.
-        """
+        """Send a piece if the client has space for it; return whether it was sent. Addons see each piece once: here, or
+        in `write` if this returns False."""
         if not self.is_streamed or not self.request.can_send(len(piece)):
             return False
-        for part in self._changed(piece):
+        for part in self._through_addons(piece):
             self.request.send_now(part)
         return True
 
     async def end(self, trailers: AnswerFields = ()) -> None:
         assert self.flow.response is not None
         if not self.is_streamed:
-            self.flow.response.data.content = bytes(self._held)
-            self._held.clear()
+            self.flow.response.data.content = bytes(self._buffer)
+            self._buffer.clear()
             await send_complete(self.request, self.flow)
             return
         if callable(self.flow.response.stream):
-            for part in self._changed(b""):
+            for part in self._through_addons(b""):
                 await self.request.send(part)
         await flow_hooks.response_complete(self.request, self.flow)
         self.request.end(trailers)
 
-    def _changed(self, piece: bytes) -> Iterable[bytes]:
+    def _through_addons(self, piece: bytes) -> Iterable[bytes]:
         # An addon may set `stream` at any time: it gets all later pieces.
         assert self.flow.response is not None
-        return changed(self.flow.response.stream, piece)
+        return apply_stream_function(self.flow.response.stream, piece)
 
     def release(self) -> None:
         """Uncount the buffered bytes."""
         if self._counted:
-            self._may_hold(0)
+            self._may_buffer(0)
 
-    def _may_hold(self, size: int) -> bool:
+    def _may_buffer(self, size: int) -> bool:
         if size > MAX_CACHED or not self.request.address.resize_answer(self._counted, size):
             return False
         self._counted = size
         return True
 
-    async def _hold_no_longer(self) -> None:
+    async def _stop_buffering(self) -> None:
         """Switch from buffering to streaming for an answer that is too large; abort it if it must be buffered."""
         reached("held answer")
         context = context_of(self.flow)
@@ -124,15 +123,15 @@ class Sending:
         context.failover = None
         if context.stream_too_large is None:
             raise ConnectionResetError(
-                f"the response has more than {MAX_CACHED} bytes, or others have too many"
+                f"the response exceeds {MAX_CACHED} bytes, or the hub buffers too many"
             )
         assert self.flow.response is not None
         self.flow.response.stream = context.stream_too_large
         self._stream(self.flow.response)
-        held = bytes(self._held)
-        self._held.clear()
+        buffered = bytes(self._buffer)
+        self._buffer.clear()
         self.release()
-        await self.write(held)
+        await self.write(buffered)
 
 
 async def send_complete(request: ServedRequest, flow: http.HTTPFlow) -> None:
@@ -196,18 +195,18 @@ class OwnStream:
     def __init__(self, sending: Sending) -> None:
         self.sending = sending
         self.has_begun = False
-        self._taking: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
         """Task that reads the client's bytes after a 101."""
-        self.outlet: Callable[[bytes], bool] | None = None
+        self.try_write: Callable[[bytes], bool] | None = None
 
     async def begin(self, headers: Mapping[str, str]) -> None:
         self.has_begun = True
         await self.sending.begin(response_of_answer(200, headers.items()))
         if self.sending.is_streamed:
-            self.outlet = self.sending.write_now
+            self.try_write = self.sending.write_now
 
     async def write(self, data: bytes) -> None:
-        if self.outlet is not None and self.outlet(data):
+        if self.try_write is not None and self.try_write(data):
             return
         await self.sending.request.writable()
         await self.sending.write(data)
@@ -218,17 +217,17 @@ class OwnStream:
     async def switch(self, headers: Mapping[str, str], receive: Callable[[bytes], None]) -> None:
         """See `addons.requests.websocket_watch.SwitchedStream.switch`."""
         self.has_begun = True
-        await self.sending.switch(response_of_answer(SWITCHED, headers.items()))
-        self._taking = asyncio.create_task(self._take(receive), name="upgraded connection")
+        await self.sending.switch(response_of_answer(SWITCHING_PROTOCOLS, headers.items()))
+        self._reader = asyncio.create_task(self._read_client(receive), name="upgraded connection")
 
-    async def _take(self, receive: Callable[[bytes], None]) -> None:
+    async def _read_client(self, receive: Callable[[bytes], None]) -> None:
         with contextlib.suppress(ClientLeft):
             while data := await self.sending.request.read():
                 receive(data)
 
     async def end(self, last: bytes = b"") -> None:
         """See `addons.requests.websocket_watch.SwitchedStream.end`."""
-        if self._taking is None:
+        if self._reader is None:
             await self.sending.end()
         elif last:
             self.sending.request.send_now(last)
@@ -236,8 +235,8 @@ class OwnStream:
     def release(self) -> None:
         """Drop the buffer, and stop reading from the client."""
         self.sending.release()
-        if self._taking is not None:
-            self._taking.cancel()
+        if self._reader is not None:
+            self._reader.cancel()
 
 
 async def _send_answer(sending: Sending, answer: Answer) -> None:
@@ -259,14 +258,14 @@ async def _send_pieces(sending: Sending, pieces: Iterable[bytes]) -> None:
         piece = next(rest, None)
         if piece is None:
             return
-        if number and not number % WRITTEN_AT_ONCE:
+        if number and not number % PIECES_PER_STEP:
             # A fast client never makes `writable` wait, so yield to other tasks here.
             await asyncio.sleep(0)
         await sending.write(piece)
         del piece  # frees the memory while a slow client waits
 
 
-def changed(change: object, piece: bytes) -> Iterable[bytes]:
+def apply_stream_function(change: object, piece: bytes) -> Iterable[bytes]:
     """Return the pieces into which an addon's `stream` function changes a piece of a body."""
     made = change(piece) if callable(change) else piece
     return (made,) if isinstance(made, bytes) else made

@@ -76,7 +76,7 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
             await flow_hooks.responseheaders(request, flow)
             await send_complete(request, flow)
             return
-        while not await _has_answered(request, flow):
+        while not await _try_answer(request, flow):
             pass
     except Replaced:
         await send_complete(request, flow)
@@ -86,7 +86,7 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
         await send_status(request, flow, error)
 
 
-async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
+async def _try_answer(request: ServedRequest, flow: http.HTTPFlow) -> bool:
     """Answer locally or by a server. Return False if the attempt switched the request to the other one, which must be
     tried next.
     """
@@ -94,13 +94,13 @@ async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
     if context is None:
         raise internal("no component answers this request")
     if context.answerer is not None:
-        return await _has_responded(request, flow, context, context.answerer)
+        return await _try_respond(request, flow, context, context.answerer)
     if context.upstream is None:
         raise internal("no component answers this request")
-    return await _has_relayed(request, flow, context, context.upstream)
+    return await _try_relay(request, flow, context, context.upstream)
 
 
-async def _has_responded(
+async def _try_respond(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, answerer: Answerer
 ) -> bool:
     try:
@@ -118,20 +118,20 @@ async def _has_responded(
     return True
 
 
-async def _has_relayed(
+async def _try_relay(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, upstream: RelayUpstream
 ) -> bool:
     try:
         await relay(request, flow, context, upstream)
     except OSError:
         is_complete = not (request.has_body and flow.request.stream)
-        if request.has_begun or not is_complete or not _fails_over(flow, context):
+        if request.has_begun or not is_complete or not _fail_over(flow, context):
             raise
         return False
     return True
 
 
-def _fails_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
+def _fail_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
     """Switch to a local answer after the server failed; return False if no local answer exists."""
     if context.failover is None:
         return False
@@ -175,7 +175,7 @@ class BufferedBody:
             if (fault := await self._collect(flow)) is not None:
                 _refuse(request, flow, fault)
         if flow.response is not None and request.has_body and not request.inbox.has_ended:
-            request.answer_last(flow.response)
+            request.announce_close(flow.response)
         flow.request.timestamp_end = time.time()
 
     async def _collect(self, flow: http.HTTPFlow) -> StatusError | None:
@@ -191,7 +191,7 @@ class BufferedBody:
                     body += piece
                     self._counted = len(body)
         except TimeoutError:
-            return request_timeout(f"the body did not come within {BODY_TIME:.0f} seconds")
+            return request_timeout(f"the body did not arrive within {BODY_TIME:.0f} seconds")
         flow.request.data.content = bytes(body)
         return None
 
@@ -212,7 +212,7 @@ def fault_of_request(request: ServedRequest) -> StatusError | None:
     head = request.head.data
     fault = fault_of(head.method, head.path, head.authority, head.headers.fields)
     if fault is None and not request.address.has_capacity:
-        return too_many_requests("too many requests from this address are under way", 1)
+        return too_many_requests("too many open requests from this address", 1)
     return fault
 
 
@@ -220,4 +220,4 @@ def _refuse(request: ServedRequest, flow: http.HTTPFlow, fault: StatusError) -> 
     metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
     refuse(flow, fault)
     assert flow.response is not None
-    request.answer_last(flow.response)
+    request.announce_close(flow.response)

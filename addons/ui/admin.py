@@ -90,7 +90,7 @@ async def _readyz(request: AdminRequest) -> AdminResponse:
     excluded = request.parameters.get("exclude", ())
     if missing := why_unready(hub, is_to_be_node=NODE in excluded):
         return text_answer(f"{missing}\n", status=503)
-    lender, uplink = hub.cloud.lender, hub.cloud.leading_uplink
+    lender, uplink = hub.cloud.lender, hub.cloud.working_uplink
     route = f", by the uplink {uplink}" if uplink is not None else ""
     return text_answer(f"ok, with the link of node {lender}\n" if lender else f"ok{route}\n")
 

@@ -15,7 +15,7 @@ from mitmproxy import connection
 from mitmproxy.connection import ConnectionState
 
 from addons.requests.answers import Answer, ClientLeft, status_answer
-from addons.server.clients.client_connection import LARGEST_READ, ClientConnection
+from addons.server.clients.client_connection import MAX_READ, ClientConnection
 from addons.server.clients.http1_client import Http1
 from addons.server.limits.client_addresses import STREAM_UNREAD
 from addons.server.request import AnswerFields, ServedRequest
@@ -78,7 +78,7 @@ class AdminServer:
         """Serve an accepted connection."""
         if len(self._open()) >= MAX_CONNECTIONS:
             self._evict()
-        transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
+        transport.max_size = MAX_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
         client = connection.Client(
             peername=transport.get_extra_info("peername"),
             sockname=transport.get_extra_info("sockname"),

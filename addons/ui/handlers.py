@@ -136,7 +136,7 @@ class AdminRequest:
                     if len(body) > limit:
                         raise entity_too_large(f"limit is {limit}")
         except TimeoutError:
-            raise request_timeout(f"the body did not come within {BODY_TIME:.0f} seconds") from None
+            raise request_timeout(f"the body did not arrive within {BODY_TIME:.0f} seconds") from None
         return bytes(body)
 
 

@@ -95,7 +95,7 @@ class LinkLog:
 
     def _log_path(self) -> None:
         """Log the link through which the cloud is reached, if it has changed."""
-        lender, uplink = self._cloud.lender, self._cloud.leading_uplink
+        lender, uplink = self._cloud.lender, self._cloud.working_uplink
         own = f"uplink {uplink}" if uplink is not None else OWN
         via = (f"node {lender}" if lender else own) if self._cloud.is_up else NO_PATH
         if via == self._via:

@@ -213,7 +213,7 @@ class Serving:
         if reached < version:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
-    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead) -> None:
+    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead, retry_after: int) -> None:
         """Raise StatusError 429 or 400 if the rules filter the read, because only a view can filter.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.

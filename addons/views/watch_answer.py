@@ -71,14 +71,14 @@ async def watch_answer(
     try:
         await stream.begin(_headers(view, coding, warning))
         await stream.write_all(coding.state(watcher.initial_events()))
-        watcher.outlet = stream.outlet
+        watcher.try_write = stream.try_write
         await _follow(watcher, stream)
     finally:
         timer.cancel()
         if checking is not None:
             checking.cancel()
         watcher.end()
-        watcher.outlet = None
+        watcher.try_write = None
         metrics.WATCHERS.labels(resource).dec()
         if watcher.fell_behind:
             metrics.SLOW_WATCHERS.labels(resource).inc()
@@ -113,7 +113,7 @@ class _HeadedStream(ClientStream):
     """Adds a head to the first piece by `headed`, and writes all pieces by `write`: people read Tables, so speed does
     not matter."""
 
-    outlet = None
+    try_write = None
 
     def __init__(self, stream: ClientStream, headed: Callable[[bytes], bytes]) -> None:
         self._stream = stream

@@ -23,7 +23,7 @@ from kube.wire.codec_base import CHUNK, HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_AN
 
 READ_BATCH_BYTES = 256 * 1024
 """Bytes of events that are read for one client before they are sent, apart from the last event."""
-type Outlet = Callable[[bytes], bool]
+type TryWrite = Callable[[bytes], bool]
 """Sends bytes to a client immediately. Sends nothing and returns False if the client's buffer is full, or the client
 has left."""
 
@@ -175,9 +175,9 @@ class Watcher:
         "coding",
         "ended",
         "fell_behind",
-        "outlet",
         "seen_version",
         "skips_seen",
+        "try_write",
         "view",
     )
 
@@ -195,8 +195,8 @@ class Watcher:
         self.view = view
         self.coding = coding
         self.bookmarks = bookmarks
-        self.outlet: Outlet | None = None
-        """Sends events directly while `frames` has nothing pending; None if the client has no outlet."""
+        self.try_write: TryWrite | None = None
+        """Sends events directly while `frames` has nothing pending; None if the client allows no direct writes."""
         self.ended = False
         self.fell_behind = False
         """True if the view ended the watch because its client read too slowly. The client resumes by its version."""
@@ -285,13 +285,13 @@ class Watcher:
         )
 
     def _send(self, data: bytes) -> bool:
-        if self.outlet is None:
+        if self.try_write is None:
             return False
         try:
-            return self.outlet(data)
+            return self.try_write(data)
         except Exception:
             # The client's task gets the same error, and ends the watch with it. Other clients need not wait for that.
-            self.outlet = None
+            self.try_write = None
             return False
 
     def wake(self) -> None:

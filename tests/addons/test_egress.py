@@ -52,9 +52,9 @@ def test_a_relayed_request_is_sent_to_a_server_that_is_up(egress: Egress) -> Non
 
 def test_a_relayed_request_records_that_its_server_owes_a_response(egress: Egress) -> None:
     egress.requestheaders(flow_of())
-    health = next(each for each in egress.link.cloud.servers if each.asked > each.heard)
-    egress.link.heard(health.server)
-    assert health.asked < health.heard
+    health = next(each for each in egress.link.cloud.servers if each.first_unanswered > each.last_received)
+    egress.link.note_received(health.server)
+    assert health.first_unanswered < health.last_received
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_bodies_are_streamed_and_counted_in_both_directions(egress: Egress) -> N
     assert flow.response.stream(b"defgh") == b"defgh"
     egress.response(flow)
     assert (counted("up") - up, counted("down") - down) == (3, 5)
-    assert egress.link.cloud.servers[0].heard == pytest.approx(time.monotonic(), abs=10)
+    assert egress.link.cloud.servers[0].last_received == pytest.approx(time.monotonic(), abs=10)
 
 
 def with_failover(egress: Egress, length: int | None = None) -> http.HTTPFlow:

@@ -16,7 +16,7 @@ from addons.requests.offline_policy import OfflinePolicy
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.rules.table import parse_rules
-from addons.server.messages import NOWHERE
+from addons.server.messages import UNROUTED
 from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
 from tests.addons.support.routed import ANSWERERS, Routed, decided, route_of
@@ -231,7 +231,7 @@ async def test_a_request_that_fails_over_is_answered_by_the_hub_without_its_toke
     assert failover is not None
     failover(flow)
     assert is_answered_here(flow)
-    assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *NOWHERE)
+    assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *UNROUTED)
     assert decided(flow).sent == 1
     assert with_credentials(flow.request).headers.get("Authorization") == cached
 

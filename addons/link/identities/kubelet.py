@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
 from addons.link.servers import Server
-from addons.link.tls import client_connection, client_context, show_certificate
+from addons.link.tls import client_connection, client_context, load_certificate
 
 KUBELET = "kubelet of this node"
 """Stands for a node's name in the key of kubelet's connections; node names contain no spaces."""
@@ -60,7 +60,7 @@ class KubeletAccess(NamedTuple):
         cluster.
         """
         context = client_context(x509.load_pem_x509_certificates(self.authority.read_bytes()))
-        show_certificate(context, self.certificate.read_bytes(), self.key.read_bytes())
+        load_certificate(context, self.certificate.read_bytes(), self.key.read_bytes())
         return client_connection(context, self.node, offers)
 
     def user(self) -> tuple[str, list[str]]:

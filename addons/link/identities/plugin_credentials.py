@@ -1,4 +1,4 @@
-"""Runs a kubeconfig's exec plugin for credentials: again before they expire, and when the cloud refuses them."""
+"""Runs a kubeconfig's exec plugin to get credentials, shortly before they expire and when the cloud refuses them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RENEWAL_MARGIN = 0.1
 a plugin.
 """
 LONGEST_SLEEP = 30.0
-"""Maximum seconds between two looks at the clock: a machine that was suspended may have missed an expiry."""
+"""Maximum seconds between two checks of the clock: a machine that was suspended may have missed an expiry."""
 
 logger = logging.getLogger(__name__)
 

@@ -50,9 +50,8 @@ class Uplink(NamedTuple):
             unbound.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.name.encode())
 
     async def open(self, host: str, port: int) -> socket.socket:
-        """Open a connection to a host through this uplink. OSError, with an entry for each of the host's addresses, if
-        none is reachable. The system's resolver looks up the name.
-        """
+        """Open a connection to a host through this uplink. The system's resolver looks up the name. OSError, with an
+        entry for each of the host's addresses, if none is reachable."""
         loop, errors = asyncio.get_running_loop(), list[str]()
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in addresses:
@@ -126,9 +125,8 @@ def readable_error(message: str) -> str:
 
 
 def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:
-    """Parse `DEVICE|ADDRESS[:COST],…`. Return the uplinks by cost, then by their order in the list. ValueError
-    otherwise.
-    """
+    """Parse `DEVICE|ADDRESS[:COST],…`. Return the uplinks by cost, those of equal cost in the order of the list.
+    ValueError for anything else."""
     uplinks: list[tuple[int, Uplink]] = []
     for entry in filter(None, (entry.strip() for entry in text.split(","))):
         if is_address(entry):
@@ -137,9 +135,7 @@ def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:
         parts = _FORM.fullmatch(entry)
         bare = (parts["address"] or parts["name"]) if parts is not None else ""
         if parts is None or not (is_address(bare) or _DEVICE.fullmatch(bare)):
-            raise ValueError(
-                f"{name}: {entry!r} is not of the form DEVICE, ADDRESS, or one with :COST behind it"
-            )
+            raise ValueError(f"{name}: {entry!r} is not of the form DEVICE[:COST] or ADDRESS[:COST]")
         uplinks.append((int(parts["cost"] or 0), Uplink(bare, is_address(bare))))
     made = tuple(uplink for _, uplink in sorted(uplinks, key=lambda entry: entry[0]))
     if len(set(made)) != len(made):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from addons.link.health import ServerHealth
-from addons.link.probes import ask
+from addons.link.probes import send_probe
 from addons.link.servers import Server
 from addons.pool.peers.peer import PROBE_INTERVAL, PeerAnswer, PeerHub, PeerRole, read_answer
 from addons.requests.route_decision import PEER_PROBE_PATH
@@ -131,7 +131,7 @@ class Peers:
         peer.probed_at = self.clock()
         client, own = self.client.at(str(peer.server)), [header for wish in wanted for header in wish.headers]
         try:
-            answer = read_answer(await ask(client, peer.health, PEER_PROBE_PATH, own, self.clock))
+            answer = read_answer(await send_probe(client, peer.health, PEER_PROBE_PATH, own, self.clock))
         except Unreachable as error:
             if isinstance(error.__cause__, TimeoutError):
                 return  # it answers others all the time

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from addons.link.failback import FailbackTimer, keep_choosing
+from addons.link.failback import FailbackTimer, run_selector
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Lender
 from addons.link.timeouts import TimeoutEstimator
@@ -56,7 +56,7 @@ class UplinkFallback:
 
     async def run(self, probed: Notifier) -> None:
         """Act on each probe's result until cancelled. `probed` notifies after each probe."""
-        await keep_choosing(self.step, self._clock, self._cloud.changed, probed)
+        await run_selector(self.step, self._clock, self._cloud.changed, probed)
 
     def step(self, now: float) -> float | None:
         """Perform the steps that are due; return the seconds until the next one, or None if only a change of a server's

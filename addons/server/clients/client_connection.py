@@ -13,25 +13,22 @@ from addons.server.limits.client_addresses import FAIR_UNREAD, STREAM_UNREAD, ad
 from addons.server.request import Serve, ServedRequest
 from addons.telemetry import metrics
 
-LARGEST_READ = 16 * 1024
+MAX_READ = 16 * 1024
 """Maximum bytes of one read from a client. As many again are buffered while the client waits for the scheduler."""
 MAX_UNWRITTEN = 4 * 1024
 """Bytes in asyncio's write buffer above which a client's answers are paused. The kernel buffers hundreds of KiB
 more.
 """
-GATHERED = 64 * 1024
-"""Bytes of pending output that are written before the end of the loop iteration."""
-LAST_READ = 30.0
-"""Seconds that a client has to read the last output before its closing connection is aborted."""
+FLUSH_SIZE = 64 * 1024
+"""Bytes of pending output above which it is written at once instead of at the end of the loop iteration."""
+CLOSE_TIMEOUT = 30.0
+"""Seconds that a client has to read the last output before its connection is aborted."""
 SOCKET_BUFFER = 80 * 1024
 """Bytes in the write buffer that do not count as unread: the hub's own answers write no further ahead."""
 
-GIVEN_UP_AT_ONCE = 7 / 8
-"""Fraction of a connection's unread bytes that may remain after one eviction, so that the search for the largest
-answers is rare.
-
-With thousands of small answers, a search for each of them took more of the event loop than the requests did.
-"""
+EVICTION_TARGET = 7 / 8
+"""Fraction of a connection's unread bytes that may remain after an eviction. Each eviction frees several answers,
+because sorting thousands of small answers to free a single one blocked the event loop."""
 
 
 class ClientConnection(asyncio.Protocol, ABC):
@@ -39,7 +36,7 @@ class ClientConnection(asyncio.Protocol, ABC):
     once.
     """
 
-    OF_A_REQUEST = 0
+    REQUEST_OVERHEAD = 0
     """Bytes counted for a request with unread answer bytes, in addition to these bytes."""
     has_served = False
     """Whether the client has sent a request."""
@@ -53,13 +50,13 @@ class ClientConnection(asyncio.Protocol, ABC):
         self.is_full = False
         """Whether the socket's write buffer is full."""
         self._loop = asyncio.get_running_loop()
-        self._came = bytearray()
-        self._waits = False
+        self._input = bytearray()
+        self._is_scheduled = False
         """Whether the client waits for the scheduler."""
         self._is_paused = False
-        self._is_held_back = False
-        self._out: list[bytes] = []
-        self._gathered = 0
+        self._has_paused_answers = False
+        self._output: list[bytes] = []
+        self._output_size = 0
         self._waiting: dict[ServedRequest, asyncio.Future[None]] = {}
         """Requests that wait for space in the write buffer, each with the future that wakes it."""
 
@@ -87,7 +84,7 @@ class ClientConnection(asyncio.Protocol, ABC):
     def held(self) -> int:
         return self.unread + max(0, self.unwritten - SOCKET_BUFFER)
 
-    def end_least_read(self) -> None:
+    def bound_unread_soon(self) -> None:
         self._loop.call_soon(self.bound_unread)
 
     # -- the socket
@@ -101,8 +98,8 @@ class ClientConnection(asyncio.Protocol, ABC):
     def connection_lost(self, error: Exception | None) -> None:
         self.transport = None
         self.address.served.discard(self)
-        self._came.clear()
-        self._out.clear()
+        self._input.clear()
+        self._output.clear()
         for request in list(self.requests):
             request.leave()
         self.wake()
@@ -115,27 +112,27 @@ class ClientConnection(asyncio.Protocol, ABC):
         self.wake()
 
     def data_received(self, data: bytes) -> None:
-        self._came += data
-        if not self._waits:
+        self._input += data
+        if not self._is_scheduled:
             self.schedule()
-        if self._waits:
-            self.settle_reading()
+        if self._is_scheduled:
+            self.update_reading()
 
     def schedule(self) -> None:
         """Handle received bytes: now, or after other clients' bytes."""
-        self._waits = True
-        self.address.listener.scheduler.ask(self.address, self._go)
+        self._is_scheduled = True
+        self.address.listener.scheduler.schedule(self.address, self._run_step)
 
-    def _go(self) -> None:
-        self._waits = False
+    def _run_step(self) -> None:
+        self._is_scheduled = False
         if self.transport is None or self.transport.is_closing():
-            self._came.clear()
+            self._input.clear()
             return
         if self.handle():
             self.schedule()
         self.bound_unread()
-        self.look_again()
-        self.settle_reading()
+        self.resume_answers()
+        self.update_reading()
 
     @property
     @abstractmethod
@@ -146,20 +143,24 @@ class ClientConnection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def handle(self) -> bool:
-        """Handle as much of `_came` as one scheduled step may; return whether more can be handled."""
+        """Handle as much of `_input` as one scheduled step may; return whether more can be handled."""
 
     @abstractmethod
-    def over(self, request: ServedRequest) -> None:
+    def request_done(self, request: ServedRequest) -> None:
         """Handle the end of a request's task: start the next request, or close the connection or the stream."""
 
     @property
-    def has_enough(self) -> bool:
+    def must_pause_reading(self) -> bool:
         """Whether reading from the client is to be paused, because enough of its bytes are buffered."""
-        return self._waits and len(self._came) >= LARGEST_READ
+        return self._is_scheduled and len(self._input) >= MAX_READ
 
-    def settle_reading(self) -> None:
-        """Pause or resume reading from the client's socket, according to `has_enough`."""
-        if self.transport is None or self._is_paused == self.has_enough or self.transport.is_closing():
+    def update_reading(self) -> None:
+        """Pause or resume reading from the client's socket, according to `must_pause_reading`."""
+        if (
+            self.transport is None
+            or self._is_paused == self.must_pause_reading
+            or self.transport.is_closing()
+        ):
             return
         self._is_paused = not self._is_paused
         if self._is_paused:
@@ -172,29 +173,29 @@ class ClientConnection(asyncio.Protocol, ABC):
     def write(self, data: bytes) -> None:
         if not data or self.transport is None:
             return
-        if not self._out:
+        if not self._output:
             self._loop.call_soon(self.flush)
-        self._out.append(data)
-        self._gathered += len(data)
-        if self._gathered > GATHERED:
+        self._output.append(data)
+        self._output_size += len(data)
+        if self._output_size > FLUSH_SIZE:
             self.flush()
 
     def write_at_once(self, data: bytes) -> None:
         """Write to the socket now, after earlier output: no further output of this iteration could join it."""
-        self._out.append(data)
+        self._output.append(data)
         self.flush()
 
     def flush(self) -> None:
         """Write the pending output to the socket."""
-        if self._out and self.transport is not None:
-            data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
-            self._out.clear()
-            self._gathered = 0
+        if self._output and self.transport is not None:
+            data = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+            self._output.clear()
+            self._output_size = 0
             self.transport.write(data)
 
-    def load(self) -> None:
+    def flush_if_large(self) -> None:
         """Flush large pending output, so that `is_full` reports the socket's real state."""
-        if self._gathered > LARGEST_READ:
+        if self._output_size > MAX_READ:
             self.flush()
 
     def close(self) -> None:
@@ -202,10 +203,10 @@ class ClientConnection(asyncio.Protocol, ABC):
         self.flush()
         if self.transport is not None and not self.transport.is_closing():
             if self.unwritten:
-                self._loop.call_later(LAST_READ, self.transport.abort)
+                self._loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
             self.transport.close()
 
-    async def moved(self, request: ServedRequest) -> None:
+    async def wait_for_space(self, request: ServedRequest) -> None:
         """Return when the client may have space for output. ClientLeft if the client has left."""
         self._waiting[request] = self._loop.create_future()
         try:
@@ -229,16 +230,17 @@ class ClientConnection(asyncio.Protocol, ABC):
     @property
     def is_behind(self) -> bool:
         """Whether the hub's own answers to this client must pause, because the client has not read enough."""
-        self._is_held_back = self.unread > STREAM_UNREAD and self.address.unread > FAIR_UNREAD
-        return self._is_held_back
+        self._has_paused_answers = self.unread > STREAM_UNREAD and self.address.unread > FAIR_UNREAD
+        return self._has_paused_answers
 
-    def look_again(self) -> None:
-        """Wake the paused requests if the client has read enough."""
-        if self._is_held_back and not self.is_behind:
+    def resume_answers(self) -> None:
+        """Wake the paused answers if the client has read enough."""
+        if self._has_paused_answers and not self.is_behind:
             self.wake()
 
     def bound_unread(self) -> None:
-        """Abort the answers with the most unread bytes, while all clients exceed MAX_UNREAD and this address its share.
+        """Abort answers while all clients together exceed MAX_UNREAD and this address exceeds its share, those with the
+        most unread bytes first.
 
         If no answer holds bytes, the client does not read from its socket, and its connection is aborted. Only the
         connection with the most unread bytes of an address loses answers: a component may share its address with a
@@ -248,10 +250,10 @@ class ClientConnection(asyncio.Protocol, ABC):
             self.transport is not None
             and not self.transport.is_closing()
             and self.held > 0
-            and self.address.leaves_too_much
+            and self.address.exceeds_share
         ):
-            if (least := self.address.least_read) is not self:
-                least.end_least_read()
+            if (least := self.address.most_unread) is not self:
+                least.bound_unread_soon()
                 return
             requests = [request for request in self.requests if request.held and not request.why_left]
             if not requests:
@@ -263,13 +265,13 @@ class ClientConnection(asyncio.Protocol, ABC):
                 metrics.UNREAD_STREAMS.inc()
                 _count_slow_watch(request)
                 self.abort_unread(request)
-                if self.unread <= before * GIVEN_UP_AT_ONCE:
+                if self.unread <= before * EVICTION_TARGET:
                     break
 
     def abort_unread(self, request: ServedRequest) -> None:
         """Abort an answer that the client does not read."""
-        request.queue(0)
-        request.wait_with(0)
+        request.count_queued(0)
+        request.count_waiting(0)
         request.abort()
         request.leave("the client does not read")
 

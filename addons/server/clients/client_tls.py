@@ -21,15 +21,15 @@ from OpenSSL import SSL
 from addons.link.tls_transport import TlsTransport
 from addons.telemetry import metrics
 
-FIRST_BYTE = 0x16
+TLS_FIRST_BYTE = 0x16
 """The first byte of a TLS handshake record (RFC 8446, 5.1), by which the hub recognizes TLS."""
 MAX_HANDSHAKE = 16 * 1024
 """Maximum bytes that a client may send in a TLS handshake. With a certificate and a post-quantum key share it needs
 some 5,000.
 """
-LONGEST_FAULT = 200
+MAX_ERROR_TEXT = 200
 """Maximum characters of the message about a failed handshake that addons get."""
-LEFT = "closed"
+DISCONNECTED = "closed"
 """The error of a client that disconnects during the handshake. Many clients that distrust a certificate send no
 alert.
 """
@@ -58,22 +58,22 @@ class TlsSocket(TlsTransport):
         self._client.tls = True
 
     def data_received(self, data: bytes) -> None:
-        if self._is_agreed:
+        if self._is_established:
             super().data_received(data)
             return
         self._received += len(data)
         if self._hello is not None:
-            self._greet(self._hello, data)
+            self._read_hello(self._hello, data)
         else:
             super().data_received(data)
-        self._bound()
+        self._check_size()
 
-    def _bound(self) -> None:
-        if self._received > MAX_HANDSHAKE and not self._is_agreed and self._client.error is None:
+    def _check_size(self) -> None:
+        if self._received > MAX_HANDSHAKE and not self._is_established and self._client.error is None:
             metrics.CONNECTIONS_REFUSED.labels("handshake").inc()
             self._fail(f"it has more than {MAX_HANDSHAKE} bytes")
 
-    def _greet(self, hello: bytearray, data: bytes) -> None:
+    def _read_hello(self, hello: bytearray, data: bytes) -> None:
         """Collect and parse the ClientHello: the certificate depends on its server name."""
         hello += data
         try:
@@ -86,15 +86,15 @@ class TlsSocket(TlsTransport):
         self._hello = None
         self._client.sni = parsed.sni
         self._client.alpn_offers = parsed.alpn_protocols
-        self._call_hook(TlsStartClientHook(self._data), lambda: self._answer(bytes(hello)))
+        self._call_hook(TlsStartClientHook(self._data), lambda: self._start_handshake(bytes(hello)))
 
-    def _answer(self, hello: bytes) -> None:
+    def _start_handshake(self, hello: bytes) -> None:
         if self._data.ssl_conn is None:
             self._fail("no addon has a certificate")
         else:
             self.start(self._data.ssl_conn, hello)
 
-    def agreed(self, tls: SSL.Connection) -> None:
+    def handshake_done(self, tls: SSL.Connection) -> None:
         """Show the TLS parameters in interfaces, and start to serve HTTP."""
         client = self._client
         client.timestamp_tls_setup = time.time()
@@ -107,9 +107,9 @@ class TlsSocket(TlsTransport):
 
     def _begin(self) -> None:
         if self._below is not None:
-            self.speak(self._make_protocol())
+            self.start_protocol(self._make_protocol())
 
-    def refused(self, tls: SSL.Connection, why: str) -> None:
+    def handshake_failed(self, tls: SSL.Connection, why: str) -> None:
         self._fail(why)
 
     def eof_received(self) -> bool:
@@ -123,10 +123,10 @@ class TlsSocket(TlsTransport):
 
     def _leave(self) -> None:
         """Record that the client left during the handshake: it may distrust the certificate."""
-        if self._tls is not None and not self._is_agreed:
-            self._fail(LEFT)
+        if self._tls is not None and not self._is_established:
+            self._fail(DISCONNECTED)
 
     def _fail(self, why: str) -> None:
         if self._client.error is None:
-            self._client.error = why[:LONGEST_FAULT]
+            self._client.error = why[:MAX_ERROR_TEXT]
             self._call_hook(TlsFailedClientHook(self._data), self.close)

@@ -13,7 +13,7 @@ from addons.server.clients.client_connection import SOCKET_BUFFER, ClientConnect
 from addons.server.clients.http1_answer import CONTINUE, AnswerFraming
 from addons.server.clients.http1_head import Http1Head, read_without_body
 from addons.server.limits.client_addresses import MAX_REQUEST_BODY, STREAM_UNREAD
-from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
+from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_PER_STEP, MAX_CHUNK_LINE
 from addons.server.limits.request_head import (
     FRAMING,
     MAX_HEADERS,
@@ -22,7 +22,7 @@ from addons.server.limits.request_head import (
     headers_too_large,
     target_too_long,
 )
-from addons.server.messages import SWITCHED, error_response, request_of_line
+from addons.server.messages import SWITCHING_PROTOCOLS, error_response, request_of_line
 from addons.server.request import AnswerFields, Serve, ServedRequest
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
@@ -33,7 +33,7 @@ LINE_EXTRA = 64
 """Bytes of a request line in addition to its target: method and version."""
 PREFACE = b"PRI"
 """The method of HTTP/2's connection preface (RFC 9113, 3.4)."""
-HTTP2_WITHOUT_TLS = "HTTP/2 is served with TLS alone: use HTTP/1.1 here, or the TLS port"
+HTTP2_WITHOUT_TLS = "HTTP/2 needs TLS: use HTTP/1.1 here, or the TLS port"
 TRAILERS = "the request has trailers, which no Kubernetes client sends"
 
 _HEAD_END = re.compile(rb"\n\r?\n")
@@ -47,8 +47,8 @@ class Http1(ClientConnection):
         super().__init__(client, serve)
         self._h11: h11.Connection
         """Parses the body of the current request only."""
-        self._now: Http1Request | None = None
-        self._looked = 0
+        self._current: Http1Request | None = None
+        self._searched = 0
         """Bytes of an incomplete head that were already searched for its end."""
         self._discarded = 0
         self._head_since: float | None = None
@@ -60,7 +60,7 @@ class Http1(ClientConnection):
 
     @property
     def requests(self) -> Iterable[Http1Request]:
-        return () if self._now is None else (self._now,)
+        return () if self._current is None else (self._current,)
 
     @property
     def waits_since(self) -> float | None:
@@ -75,54 +75,54 @@ class Http1(ClientConnection):
         return max(0, self.unread + self.unwritten - SOCKET_BUFFER)
 
     @property
-    def has_enough(self) -> bool:
-        now = self._now
-        return super().has_enough or (now is not None and now.inbox.size > STREAM_UNREAD)
+    def must_pause_reading(self) -> bool:
+        current = self._current
+        return super().must_pause_reading or (current is not None and current.inbox.size > STREAM_UNREAD)
 
     def eof_received(self) -> bool:
         """Treat a client that shuts down its sending side as gone, like Go's server."""
-        if self._now is not None and self._now.is_switched:
-            self._now.inbox.end()
+        if self._current is not None and self._current.is_switched:
+            self._current.inbox.end()
         return False
 
     # -- input ------------------------------------------------------------------------------------------------------
 
     def handle(self) -> bool:
-        now = self._now
-        if now is None:
+        current = self._current
+        if current is None:
             return self._read_head()
-        if now.is_switched:
-            now.inbox.put(self._take())
+        if current.is_switched:
+            current.inbox.put(self._take_input())
             return False
-        if not now.inbox.has_ended:
-            if self._came:
-                self._h11.receive_data(self._take())
-            return self._read_body(now)
-        if len(self._came) > MAX_HEADERS:
+        if not current.inbox.has_ended:
+            if self._input:
+                self._h11.receive_data(self._take_input())
+            return self._read_body(current)
+        if len(self._input) > MAX_HEADERS:
             # The client keeps sending while its request, mostly a watch, is not answered completely.
-            self._end("ahead")
+            self._close_for("ahead")
         return False
 
-    def _take(self) -> bytes:
-        data = bytes(self._came)
-        self._came.clear()
+    def _take_input(self) -> bytes:
+        data = bytes(self._input)
+        self._input.clear()
         return data
 
     def _read_head(self) -> bool:
-        came = self._came
+        came = self._input
         while came.startswith((b"\r", b"\n")):
             del came[0]
-        end = _HEAD_END.search(came, max(0, self._looked - 2))
+        end = _HEAD_END.search(came, max(0, self._searched - 2))
         if end is None:
-            self._looked = len(came)
+            self._searched = len(came)
             if came and self._head_since is None:
                 self._head_since = time.monotonic()
-            if (fault := self._fault_of_rest()) is not None:
+            if (fault := self._fault_of_incomplete()) is not None:
                 self._refuse(fault)
             return False
         head = bytes(came[: end.end()])
         del came[: end.end()]
-        self._looked, self._head_since = 0, None
+        self._searched, self._head_since = 0, None
         try:
             read = read_without_body(head) or self._read_by_h11(head)
             if read.method == PREFACE:
@@ -155,20 +155,20 @@ class Http1(ClientConnection):
 
     def _begin(self, request: Http1Request) -> None:
         self.has_served = True
-        self._now = request
+        self._current = request
         has_more = False
         if request.has_body:
-            if self._came:
-                self._h11.receive_data(self._take())
+            if self._input:
+                self._h11.receive_data(self._take_input())
             has_more = self._read_body(request)
         else:
             request.inbox.has_ended = True
-        if self._now is request and self.transport is not None:
+        if self._current is request and self.transport is not None:
             request.start(self._serve)
         if has_more:
             self.schedule()
 
-    def _read_body(self, now: Http1Request) -> bool:
+    def _read_body(self, current: Http1Request) -> bool:
         """Pass received pieces of a body to its reader; return whether more are buffered than one step may handle."""
         pieces: list[bytes] = []
         has_more = False
@@ -176,67 +176,67 @@ class Http1(ClientConnection):
             while (event := self._h11.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
                 if isinstance(event, h11.Data):
                     pieces.append(bytes(event.data))
-                    if has_more := len(pieces) == CHUNKS_AT_ONCE:
+                    if has_more := len(pieces) == CHUNKS_PER_STEP:
                         break
                 elif isinstance(event, h11.EndOfMessage):
                     if [*event.headers]:
                         self._refuse(bad_request(TRAILERS))
                         return False
-                    now.inbox.has_ended = True
+                    current.inbox.has_ended = True
                     break
                 else:  # the client has shut down its sending side
-                    now.leave()
+                    current.leave()
                     break
         except h11.RemoteProtocolError as error:
             self._refuse(bad_request(f"the body of the request is malformed: {error}"))
             return False
         if pieces:
-            self._add(now, b"".join(pieces))
-        if now.inbox.has_ended:
-            self._came += self._h11.trailing_data[0]
-            now.inbox.end()
-            if now.is_done:
-                self._next()
+            self._add_piece(current, b"".join(pieces))
+        if current.inbox.has_ended:
+            self._input += self._h11.trailing_data[0]
+            current.inbox.end()
+            if current.is_done:
+                self._next_request()
         elif (
             not has_more and len(self._h11.trailing_data[0]) > MAX_CHUNK_LINE
         ):  # h11 buffers nothing but the line of a chunk here
             self._refuse(bad_request(CHUNK_LINE_TOO_LONG))
         return has_more
 
-    def _add(self, now: Http1Request, piece: bytes) -> None:
-        if not now.is_done:
-            now.inbox.put(piece)
+    def _add_piece(self, current: Http1Request, piece: bytes) -> None:
+        if not current.is_done:
+            current.inbox.put(piece)
             return
         self._discarded += len(piece)
         if self._discarded > MAX_DISCARDED:
-            self._end("behind")
+            self._close_for("behind")
 
-    def _fault_of_rest(self) -> StatusError | None:
+    def _fault_of_incomplete(self) -> StatusError | None:
         """Return why an incomplete head is refused; None if the hub waits for its rest."""
-        if len(self._came) > MAX_TARGET + LINE_EXTRA:
-            end = self._came.find(b"\n")
+        if len(self._input) > MAX_TARGET + LINE_EXTRA:
+            end = self._input.find(b"\n")
             if not 0 <= end <= MAX_TARGET + LINE_EXTRA:
                 return target_too_long()
-        return headers_too_large() if len(self._came) > MAX_HEADERS + MAX_TARGET else None
+        return headers_too_large() if len(self._input) > MAX_HEADERS + MAX_TARGET else None
 
     def _refuse(self, fault: StatusError) -> None:
         """Send a Status, unless an answer has begun, and close the connection."""
         metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
-        now = self._now
-        if now is None or not now.has_begun:
+        current = self._current
+        if current is None or not current.has_begun:
             self.write(error_response(fault.code, fault.message))
-        if now is not None:
-            now.has_begun = True
-            now.leave(fault.message)
-        self._came.clear()
+        if current is not None:
+            current.has_begun = True
+            current.leave(fault.message)
+        self._input.clear()
         self.close()
 
-    def _end(self, reason: str) -> None:
+    def _close_for(self, reason: str) -> None:
         """Close the connection, and drop unread input."""
         metrics.CONNECTIONS_REFUSED.labels(reason).inc()
-        self._came.clear()
-        if self._now is not None:
-            self._now.leave()
+        self._input.clear()
+        if self._current is not None:
+            self._current.leave()
         self.close()
 
     def abort_unread(self, request: ServedRequest) -> None:
@@ -247,17 +247,17 @@ class Http1(ClientConnection):
 
     def pass_on_rest(self) -> None:
         """Pass the bytes received after a switched request's head to the reader of its body."""
-        if self._now is not None and self._came:
-            self._now.inbox.put(self._take())
+        if self._current is not None and self._input:
+            self._current.inbox.put(self._take_input())
 
     # -- the end of a request
 
-    def over(self, request: ServedRequest) -> None:
+    def request_done(self, request: ServedRequest) -> None:
         """Start the next request, or close the connection after an incomplete answer."""
-        if self._now is not request:
+        if self._current is not request:
             return
         if self.transport is None:
-            self._now = None
+            self._current = None
             return
         assert isinstance(request, Http1Request)
         request.is_done = True
@@ -267,18 +267,18 @@ class Http1(ClientConnection):
         if not request.inbox.has_ended:
             self._answered_since = time.monotonic()
             self._discarded += request.inbox.clear()
-            self.settle_reading()
+            self.update_reading()
             return
-        self._next()
+        self._next_request()
 
-    def _next(self) -> None:
-        now, self._now, self._answered_since, self._discarded = self._now, None, None, 0
-        if now is None or now.framing.is_last:
+    def _next_request(self) -> None:
+        current, self._current, self._answered_since, self._discarded = self._current, None, None, 0
+        if current is None or current.framing.is_last:
             self.close()
             return
-        if self._came and not self._waits:
+        if self._input and not self._is_scheduled:
             self.schedule()  # lets other clients run in between, and keeps the stack flat
-        self.settle_reading()
+        self.update_reading()
 
 
 class Http1Request(ServedRequest):
@@ -309,10 +309,10 @@ class Http1Request(ServedRequest):
             self.check()
             self.connection.write(CONTINUE)
         piece = await inbox.get()
-        self.connection.settle_reading()
+        self.connection.update_reading()
         return piece
 
-    def answer_last(self, response: http.Response) -> None:
+    def announce_close(self, response: http.Response) -> None:
         response.headers["Connection"] = "close"
 
     def send_head(self, status: int, fields: AnswerFields) -> None:
@@ -325,7 +325,7 @@ class Http1Request(ServedRequest):
         connection = self.connection
         if connection.transport is None or self.why_left or self.is_over or self._unsent:
             return False
-        connection.load()
+        connection.flush_if_large()
         return not connection.is_full
 
     def send_now(self, data: bytes) -> None:
@@ -338,16 +338,16 @@ class Http1Request(ServedRequest):
     async def send(self, data: bytes) -> None:
         self.check()
         if not self.can_send(len(data)):
-            self.wait_with(len(data))
+            self.count_waiting(len(data))
             await self.writable()
-            self.wait_with(0)
+            self.count_waiting(0)
         self.send_now(data)
 
     async def writable(self) -> None:
         self.check()
-        self.connection.load()
+        self.connection.flush_if_large()
         while self.connection.is_full or self.connection.is_behind:
-            await self.connection.moved(self)
+            await self.connection.wait_for_space(self)
 
     def end(self, trailers: AnswerFields = ()) -> None:
         """End the answer, without its trailers, which HTTP/1.1 lets a proxy drop (RFC 9110, 6.5.1)."""
@@ -370,6 +370,6 @@ class Http1Request(ServedRequest):
     def switch(self, fields: AnswerFields) -> None:
         self.check()
         self.has_begun = self.is_switched = True
-        self.connection.write(self.framing.switch(SWITCHED, fields))
+        self.connection.write(self.framing.switch(SWITCHING_PROTOCOLS, fields))
         self.inbox.has_ended = False
         self.connection.pass_on_rest()

@@ -47,13 +47,13 @@ CONNECTION_WINDOW = 2**31 - 1
 """Flow-control window of the whole connection, as large as possible: the windows of its streams suffice."""
 FIRST_WINDOW = 2**16 - 1
 """The initial flow-control window of HTTP/2, in bytes."""
-MAX_REMEMBERED = 1_000
+MAX_CLOSED = 1_000
 """Maximum closed streams that h2 remembers for a connection."""
-OF_A_STREAM = 4 * 1024
+STREAM_OVERHEAD = 4 * 1024
 """Bytes counted for a stream with unread answer bytes, in addition to these bytes: h2's state of the stream."""
 LARGEST_HEADER_LIST = 4 * MAX_HEADERS
 """Bytes of headers, as HTTP/2 counts them, above which the connection closes; smaller excesses get a Status."""
-LARGEST_FRAME = 16 * 1024 - 9
+MAX_DATA_FRAME = 16 * 1024 - 9
 """Maximum bytes of a DATA frame: with its header it fits one TLS record, and every peer accepts it."""
 
 SETTINGS = {
@@ -70,7 +70,7 @@ CONFIG = H2Configuration(
     validate_outbound_headers=False,
     normalize_outbound_headers=False,
 )
-OF_REQUESTS = HeaderValidationFlags(
+REQUEST_HEAD = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
 )
 """Flags with which h2's validation expects the head of a request."""
@@ -79,7 +79,7 @@ OF_REQUESTS = HeaderValidationFlags(
 class Framing(H2Connection):
     """h2's state of a connection, with few closed streams and a bounded header encoder."""
 
-    MAX_CLOSED_STREAMS = MAX_REMEMBERED
+    MAX_CLOSED_STREAMS = MAX_CLOSED
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
@@ -91,8 +91,8 @@ class Framing(H2Connection):
 class Http2(ClientConnection):
     """Serves the streams of one connection."""
 
-    OF_A_REQUEST = OF_A_STREAM
-    _has_greeted = False
+    REQUEST_OVERHEAD = STREAM_OVERHEAD
+    _is_initiated = False
 
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         super().__init__(client, serve)
@@ -114,21 +114,21 @@ class Http2(ClientConnection):
     def handle(self) -> bool:
         has_more = False
         try:
-            if not self._has_greeted:
-                self._greet()
-            data, has_more = self._frames.next_frames(self._came)
+            if not self._is_initiated:
+                self._initiate()
+            data, has_more = self._frames.next_frames(self._input)
             for event in self._merged(self.h2.receive_data(data)) if data else ():
-                self._take(event)
+                self._handle_event(event)
         except (ProtocolError, FrameTooLarge):
             self.send_output()
-            self._came.clear()
+            self._input.clear()
             self.close()
             return False
         self.send_output()
         return has_more
 
-    def _greet(self) -> None:
-        self._has_greeted = True
+    def _initiate(self) -> None:
+        self._is_initiated = True
         self.h2.initiate_connection()
         self.h2.increment_flow_control_window(CONNECTION_WINDOW - FIRST_WINDOW)
 
@@ -151,14 +151,14 @@ class Http2(ClientConnection):
         if can_send:
             self.wake()
 
-    def _take(self, event: Event) -> None:
+    def _handle_event(self, event: Event) -> None:
         match event:
             case RequestReceived():
                 self._begin(event)
             case DataReceived():
                 request = self._streams.get(event.stream_id)
                 if request is not None:
-                    request.came(bytes(event.data), event.flow_controlled_length)
+                    request.received(bytes(event.data), event.flow_controlled_length)
                 else:
                     self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             case StreamEnded():
@@ -219,7 +219,7 @@ class Http2(ClientConnection):
 
     # -- the end
 
-    def over(self, request: ServedRequest) -> None:
+    def request_done(self, request: ServedRequest) -> None:
         """Close the stream when its task ends. Reset it if the answer or the request is incomplete (RFC 9113, 8.1)."""
         assert isinstance(request, Http2Request)
         if self._streams.pop(request.number, None) is None or self.transport is None:
@@ -238,7 +238,7 @@ class Http2(ClientConnection):
 
 def _request_of(event: RequestReceived) -> http.Request:
     """Parse and validate a request's head. ProtocolError or ValueError if it is malformed (RFC 9113, 8.1.1)."""
-    for _ in validate_headers(event.headers, OF_REQUESTS):
+    for _ in validate_headers(event.headers, REQUEST_HEAD):
         pass  # the generator validates each header as it yields it
     # h2 compares the length only with a body that is there. A server of HTTP/1.1 would take the next request for the
     # body.
@@ -260,15 +260,15 @@ class Http2Request(ServedRequest):
         self.number = number
         self._h2 = connection.h2
         self._stream = connection.h2.streams[number]
-        self._untaken = 0
+        self._unacknowledged = 0
         """Bytes of the stream's window that the hub has consumed and not yet acknowledged."""
         self._may_continue = head.headers.get("expect", "").lower() == "100-continue"
 
     # -- the body
 
-    def came(self, piece: bytes, size: int) -> None:
+    def received(self, piece: bytes, size: int) -> None:
         """Queue a received piece. `size` is its size in the stream's window, padding included."""
-        self._untaken += size - len(piece)
+        self._unacknowledged += size - len(piece)
         if piece:
             self.inbox.put(piece)
 
@@ -279,7 +279,7 @@ class Http2Request(ServedRequest):
             self.connection.send_output()
         self.acknowledge(STREAM_WINDOW // 4)
         piece = await self.inbox.get()
-        self._untaken += len(piece)
+        self._unacknowledged += len(piece)
         return piece
 
     def acknowledge(self, at_least: int) -> None:
@@ -287,9 +287,9 @@ class Http2Request(ServedRequest):
         bytes too.
         """
         if not at_least:
-            self._untaken += self.inbox.clear()
-        if self._untaken > at_least:
-            size, self._untaken = self._untaken, 0
+            self._unacknowledged += self.inbox.clear()
+        if self._unacknowledged > at_least:
+            size, self._unacknowledged = self._unacknowledged, 0
             with contextlib.suppress(ProtocolError):
                 self._h2.acknowledge_received_data(size, self.number)
             self.connection.send_output()
@@ -337,8 +337,8 @@ class Http2Request(ServedRequest):
         self._stream.outbound_flow_control_window -= len(data)
         self._h2.outbound_flow_control_window -= len(data)
         number = self.number.to_bytes(4)
-        for at in range(0, len(data), LARGEST_FRAME):
-            piece = data[at : at + LARGEST_FRAME]
+        for at in range(0, len(data), MAX_DATA_FRAME):
+            piece = data[at : at + MAX_DATA_FRAME]
             self.connection.write(b"%b\x00\x00%b%b" % (len(piece).to_bytes(3), number, piece))
 
     async def send(self, data: bytes) -> None:
@@ -347,22 +347,22 @@ class Http2Request(ServedRequest):
             return
         at, connection = 0, self.connection
         while at < len(data):
-            connection.load()
+            connection.flush_if_large()
             size = 0 if connection.is_full else min(self.window, len(data) - at)
             if size > 0:
                 self.send_now(data[at : at + size])
                 at += size
                 continue
-            self.wait_with(len(data) - at)
-            await connection.moved(self)
+            self.count_waiting(len(data) - at)
+            await connection.wait_for_space(self)
         if self._unsent:
-            self.wait_with(0)
+            self.count_waiting(0)
 
     async def writable(self) -> None:
         self.check()
-        self.connection.load()
+        self.connection.flush_if_large()
         while self.connection.is_full or self.window <= 0 or self.connection.is_behind:
-            await self.connection.moved(self)
+            await self.connection.wait_for_space(self)
 
     def end(self, trailers: AnswerFields = ()) -> None:
         if trailers:

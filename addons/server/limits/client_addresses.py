@@ -80,7 +80,7 @@ class ServedClient(Protocol):
     def held(self) -> int:
         """Bytes that the hub holds because the client does not read."""
 
-    def end_least_read(self) -> None:
+    def bound_unread_soon(self) -> None:
         """Schedule an abort of the request with the most unread bytes, if the address exceeds its share by then."""
 
 
@@ -143,16 +143,15 @@ class ClientAddress:
         self._uploads: dict[Upload, int] = {}
         """The unsent bytes of each request that has any."""
         self.served: WeakSet[ServedClient] = WeakSet()
-        self._certain = 0
-        """Weight of further requests that surely fits, even if no open request ends. A full count for each request
-        would cost more than some requests.
-        """
+        self._known_capacity = 0
+        """Weight of requests that still fits even if no open request ends. Counting all open requests for each new one
+        would cost more than some requests."""
 
     def begin_request(self, target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> int:
         """Count a new request, and return its weight: the number of requests as which its head counts."""
         head = len(target) + sum([len(name) + len(value) for name, value in fields])
         weight = 1 + max(0, head - COMMON_HEAD) // HEAD_SHARE
-        self._certain -= weight
+        self._known_capacity -= weight
         return weight
 
     @property
@@ -163,9 +162,9 @@ class ClientAddress:
     @property
     def has_capacity(self) -> bool:
         """Whether the open requests, the latest one included, are within MAX_REQUESTS."""
-        if self._certain < 0:
-            self._certain = MAX_REQUESTS - sum(client.weight for client in self.served)
-        return self._certain >= 0
+        if self._known_capacity < 0:
+            self._known_capacity = MAX_REQUESTS - sum(client.weight for client in self.served)
+        return self._known_capacity >= 0
 
     @property
     def unread(self) -> int:
@@ -173,7 +172,7 @@ class ClientAddress:
         return sum(client.held for client in self.served)
 
     @property
-    def leaves_too_much(self) -> bool:
+    def exceeds_share(self) -> bool:
         """True if all addresses together exceed MAX_UNREAD, and this one exceeds an even share of it."""
         if self.unread <= FAIR_UNREAD:
             return False
@@ -182,7 +181,7 @@ class ClientAddress:
         return sum(unread) > MAX_UNREAD and self.unread * leaving > MAX_UNREAD
 
     @property
-    def least_read(self) -> ServedClient:
+    def most_unread(self) -> ServedClient:
         """The connection with the most unread bytes, the only one that loses answers."""
         return max(self.served, key=lambda client: client.held)
 
@@ -194,24 +193,22 @@ class ClientAddress:
             return entity_too_large(f"limit is {MAX_REQUEST_BODY}")
         if self.bodies.try_add(wanted - held, MAX_BODIES_OF_ADDRESS, MAX_BODIES):
             return None
-        return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
+        return too_many_requests("the hub buffers too many request bodies", RETRY_AFTER)
 
     def resize_answer(self, held: int, wanted: int) -> bool:
         """Change an answer's counted size from `held` to `wanted` bytes. Return False if that exceeds a bound."""
         return self.answers.try_add(wanted - held, MAX_ANSWERS_OF_ADDRESS, MAX_ANSWERS)
 
-    def hold_unsent(self, upload: Upload, size: int) -> None:
-        """Record how many bytes of a body wait for its server. Abort the largest uploads while the sum exceeds a
-        bound.
-        """
+    def resize_unsent(self, upload: Upload, size: int) -> None:
+        """Record how many bytes of a body wait for its server. Abort the largest uploads if the sum exceeds a bound."""
         self._count_unsent(upload, size)
         while self.unsent.size > MAX_UNSENT_OF_ADDRESS:
-            self._end_longest()
+            self._abort_largest_upload()
         while self.listener.unsent.size > MAX_UNSENT:
             of_listener = (address for address in _addresses.values() if address.listener is self.listener)
-            max(of_listener, key=lambda address: address.unsent.size)._end_longest()
+            max(of_listener, key=lambda address: address.unsent.size)._abort_largest_upload()
 
-    def _end_longest(self) -> None:
+    def _abort_largest_upload(self) -> None:
         longest = max(self._uploads, key=self._uploads.__getitem__)
         self._count_unsent(longest, 0)
         longest.abort_upload()

@@ -21,28 +21,28 @@ class ClientScheduler:
     def __init__(self) -> None:
         self._waiting: dict[object, deque[Callable[[], None]]] = {}
         """Scheduled callbacks, by address, in the order in which the addresses are served."""
-        self._is_taken = False
+        self._is_busy = False
         """Whether a step runs, or is scheduled, in this iteration of the event loop."""
 
-    def ask(self, address: object, go: Callable[[], None]) -> None:
-        """Schedule a client of the address. Call `go` at once if no other step has run in this iteration of the event
+    def schedule(self, address: object, step: Callable[[], None]) -> None:
+        """Schedule a client of the address. Call `step` at once if no other step has run in this iteration of the event
         loop.
         """
-        if self._is_taken:
-            self._waiting.setdefault(address, deque()).append(go)
+        if self._is_busy:
+            self._waiting.setdefault(address, deque()).append(step)
             return
-        self._is_taken = True
-        asyncio.get_running_loop().call_soon(self._pass_on)
-        go()
+        self._is_busy = True
+        asyncio.get_running_loop().call_soon(self._run_next)
+        step()
 
-    def _pass_on(self) -> None:
+    def _run_next(self) -> None:
         if not self._waiting:
-            self._is_taken = False
+            self._is_busy = False
             return
         address = next(iter(self._waiting))
         waiting = self._waiting.pop(address)
-        go = waiting.popleft()
+        step = waiting.popleft()
         if waiting:
             self._waiting[address] = waiting  # served after all other addresses
-        asyncio.get_running_loop().call_soon(self._pass_on)
-        go()
+        asyncio.get_running_loop().call_soon(self._run_next)
+        step()

@@ -46,7 +46,7 @@ def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs)
         return bad_request("the request's method is not a token")
     codings = [value.lower() for name, value in fields if name.lower() == b"transfer-encoding"]
     if codings and set(codings) != {b"chunked"}:
-        return StatusError(501, "BadRequest", "the hub reads no other transfer coding than chunked")
+        return StatusError(501, "BadRequest", "chunked is the only supported transfer coding")
     if (target + authority).translate(None, _VISIBLE):
         return bad_request("the request's target has bytes that are not visible ASCII")
     return fields_fault_of(fields)

@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from addons.requests.answers import ClientLeft
-from addons.server.clients.client_connection import LARGEST_READ
+from addons.server.clients.client_connection import MAX_READ
 from addons.server.limits.request_head import fields_fault_of, headers_too_large
 from addons.server.messages import error_response
 from kube.errors import StatusError, bad_request
 from kube.http.proxies import END
 
-METHOD = b"CONNECT "
+CONNECT = b"CONNECT "
 MAX_HEAD = 8 * 1024
 """Maximum bytes of a CONNECT's head. A borrowing hub sends a hundred."""
 _CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5}) HTTP/1\.1")
-OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 logger = logging.getLogger(__name__)
 
 
-class Lent(NamedTuple):
+class LentLink(NamedTuple):
     """The link that this hub lends to one connection of the peer port."""
 
     open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -46,7 +46,7 @@ class TunnelRequest:
     headers: tuple[tuple[str, str], ...]
     host: str
     port: int
-    lent: Lent | None = field(default=None, init=False)
+    lent: LentLink | None = field(default=None, init=False)
     refusal: StatusError | None = field(default=None, init=False)
 
 
@@ -56,16 +56,14 @@ def parse_connect(client_id: str, address: str, head: bytes) -> TunnelRequest:
     if not end or len(head) > MAX_HEAD:
         raise headers_too_large()
     line, *others = head.split(b"\r\n")
-    asked = _CONNECT.fullmatch(line)
-    if asked is None or rest or not 0 < int(asked[2]) < 2**16:
-        raise bad_request(
-            "a CONNECT is of HTTP/1.1, for a host and a port, and nothing follows before its answer"
-        )
+    match = _CONNECT.fullmatch(line)
+    if match is None or rest or not 0 < int(match[2]) < 2**16:
+        raise bad_request("expected CONNECT host:port HTTP/1.1, and no data before its answer")
     fields = [(name, value.strip(b" \t")) for name, _, value in (other.partition(b":") for other in others)]
     if (fault := fields_fault_of(fields)) is not None:
         raise fault
     headers = tuple((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in fields)
-    return TunnelRequest(client_id, address, headers, asked[1].strip(b"[]").decode().lower(), int(asked[2]))
+    return TunnelRequest(client_id, address, headers, match[1].strip(b"[]").decode().lower(), int(match[2]))
 
 
 class Borrower(Protocol):
@@ -90,72 +88,72 @@ class LentTunnel:
     """
 
     def __init__(
-        self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
+        self, lent: LentLink, borrower: Borrower, send_back: Callable[[bytes, bool], Awaitable[None]]
     ) -> None:
-        """Set `tell`, which sends bytes to the borrower; its second argument is true for the last ones."""
+        """`send_back` sends bytes to the borrower; its second argument is true for the last ones."""
         self._lent = lent
         self._borrower = borrower
-        self._tell = tell
-        self._said: asyncio.Queue[bytes] = asyncio.Queue()
+        self._send_back = send_back
+        self._from_borrower: asyncio.Queue[bytes] = asyncio.Queue()
         """Bytes received from the borrower."""
         self._is_full = True
         """Whether the server has not taken all bytes, or is not connected yet."""
-        self._carrying: asyncio.Task[None] | None = None
+        self._copying: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Start to connect to the server. Nothing is read from the borrower before the connection is open."""
         self._borrower.is_full = lambda: self._is_full
         # Not started eagerly: the caller must finish its own set-up first.
-        self._carrying = asyncio.Task(
-            self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
+        self._copying = asyncio.Task(
+            self._copy(), loop=asyncio.get_running_loop(), name="lent tunnel", eager_start=False
         )
 
     def send(self, data: bytes) -> None:
         """Queue bytes from the borrower for the server."""
         self._is_full = True
-        self._said.put_nowait(data)
+        self._from_borrower.put_nowait(data)
 
     def close(self) -> None:
         """Close the tunnel: the borrower has left."""
-        if self._carrying is not None:
-            self._carrying.cancel()
+        if self._copying is not None:
+            self._copying.cancel()
 
-    async def _carry(self) -> None:
+    async def _copy(self) -> None:
         try:
             reader, writer = await self._lent.open()
         except OSError as error:
-            await self._tell(error_response(502, str(error) or type(error).__name__), True)
+            await self._send_back(error_response(502, str(error) or type(error).__name__), True)
             return
         except Exception:
             logger.exception("a tunnel could not be opened")
-            await self._tell(error_response(502, "the hub could not open a connection"), True)
+            await self._send_back(error_response(502, "the hub could not open a connection"), True)
             return
         try:
-            await self._tell(OPENED, False)
+            await self._send_back(ESTABLISHED, False)
             async with asyncio.TaskGroup() as both:
-                up = both.create_task(self._carry_up(writer))
-                await self._carry_down(reader)
+                up = both.create_task(self._copy_up(writer))
+                await self._copy_down(reader)
                 up.cancel()
         finally:
             # Abort rather than close: a server that does not read would hold the socket open after the tunnel is
             # uncounted.
             writer.transport.abort()
-        await self._tell(b"", True)
+        await self._send_back(b"", True)
 
-    async def _carry_up(self, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # `_carry_down` notices that the server has left
+    async def _copy_up(self, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # `_copy_down` notices that the server has left
             while True:
-                if self._said.empty():
+                if self._from_borrower.empty():
                     self._is_full = False
                     self._borrower.server_writable()
-                data = await self._said.get()
+                data = await self._from_borrower.get()
                 await self._lent.pace("up", len(data))
                 writer.write(data)
                 await writer.drain()
 
-    async def _carry_down(self, reader: asyncio.StreamReader) -> None:
+    async def _copy_down(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(OSError, ClientLeft):
-            while data := await reader.read(LARGEST_READ):
+            while data := await reader.read(MAX_READ):
                 await self._lent.pace("down", len(data))
-                await self._tell(data, False)
+                await self._send_back(data, False)
                 await self._borrower.drained()

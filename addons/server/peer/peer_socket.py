@@ -15,7 +15,7 @@ from mitmproxy.hooks import Hook
 
 from addons.requests.answers import ClientLeft
 from addons.server.messages import error_response
-from addons.server.peer.lent_tunnel import MAX_HEAD, METHOD, LentTunnel, TunnelRequest, parse_connect
+from addons.server.peer.lent_tunnel import CONNECT, MAX_HEAD, LentTunnel, TunnelRequest, parse_connect
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.proxies import END
@@ -25,7 +25,7 @@ from kube.http.proxies import END
 class OpenTunnelHook(Hook):
     """Another hub of the pool requests a tunnel to the cloud."""
 
-    asked: TunnelRequest
+    tunnel_request: TunnelRequest
 
 
 class PeerSocket(asyncio.Protocol):
@@ -37,9 +37,9 @@ class PeerSocket(asyncio.Protocol):
         self,
         client: connection.Client,
         call_hook: Callable[[Any, Callable[[], None]], None],
-        speak_http: Callable[[], asyncio.Protocol],
+        make_http: Callable[[], asyncio.Protocol],
     ) -> None:
-        self._client, self._call_hook, self._speak_http = client, call_hook, speak_http
+        self._client, self._call_hook, self._make_http = client, call_hook, make_http
         self._head = b""
         self._transport: asyncio.Transport | None = None
         self._http: asyncio.Protocol | None = None
@@ -62,8 +62,8 @@ class PeerSocket(asyncio.Protocol):
             self.server_writable()
         else:
             self._head += data
-            if not self._head.startswith(METHOD):
-                if not METHOD.startswith(self._head):
+            if not self._head.startswith(CONNECT):
+                if not CONNECT.startswith(self._head):
                     self._serve()
             elif END in self._head or len(self._head) > MAX_HEAD:
                 self._lend()
@@ -92,7 +92,7 @@ class PeerSocket(asyncio.Protocol):
 
     def _serve(self) -> None:
         assert self._transport is not None
-        self._http = self._speak_http()
+        self._http = self._make_http()
         self._http.connection_made(self._transport)
         self._http.data_received(self._head)
 
@@ -107,10 +107,10 @@ class PeerSocket(asyncio.Protocol):
 
     def _begin(self, tunnel_request: TunnelRequest) -> None:
         if tunnel_request.lent is None:
-            assert tunnel_request.refusal is not None, "who lends nothing says why"
+            assert tunnel_request.refusal is not None, "a request for a tunnel gets a link or a refusal"
             self._refuse(tunnel_request.refusal)
         elif self._transport is not None:
-            self._tunnel = LentTunnel(tunnel_request.lent, self, self._tell)
+            self._tunnel = LentTunnel(tunnel_request.lent, self, self._send_back)
             self._tunnel.begin()
             self.server_writable()
 
@@ -121,7 +121,7 @@ class PeerSocket(asyncio.Protocol):
 
     # -- the borrower of the tunnel
 
-    async def _tell(self, data: bytes, is_last: bool) -> None:
+    async def _send_back(self, data: bytes, is_last: bool) -> None:
         if self._transport is None:
             return
         if data:

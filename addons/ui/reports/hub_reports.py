@@ -237,7 +237,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "since": hub.records.link.since.isoformat(timespec="seconds"),
             "seconds": hub.records.link.seconds(),
             "via": hub.cloud.lender,
-            "uplink": str(hub.cloud.leading_uplink or ""),
+            "uplink": str(hub.cloud.working_uplink or ""),
             "servers": servers(hub),
         },
         "drill": link(hub),

@@ -95,7 +95,7 @@ class CloudTable:
 class _TableStream(ClientStream):
     """Writes each event of a watch as a Table, by `write` only: people read Tables, so speed does not matter."""
 
-    outlet = None
+    try_write = None
 
     def __init__(self, stream: ClientStream, table: CloudTable, api_version: str, kind: str) -> None:
         self._stream = stream

@@ -83,7 +83,7 @@ class RequestedStream:
         self._untaken -= size
         if self._left > self._granted // 2:
             return 0
-        more = self.response.most_untaken - self._untaken - self._left
+        more = self.response.max_unread - self._untaken - self._left
         return self.widen(more) if more > 0 else 0
 
     def receive(self, size: int) -> None:

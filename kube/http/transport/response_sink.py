@@ -48,7 +48,7 @@ class ResponseSink:
     """Bytes that the server may send before the reader consumes any."""
 
     @property
-    def most_untaken(self) -> int:
+    def max_unread(self) -> int:
         """The most unread bytes, after the reader has begun to consume."""
         return MAX_UNREAD
 

@@ -66,7 +66,7 @@ class StreamedResponse(ResponseSink):
         super().begin(status, fields)
 
     @property
-    def most_untaken(self) -> int:
+    def max_unread(self) -> int:
         return min(MAX_UNREAD, self.first_window + self._came)
 
     def add(self, piece: bytes, size: int) -> None:

@@ -24,7 +24,7 @@ class Node:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.cloud = Cloud.by([A, B], [FIRST, SECOND, THIRD], "round-robin")
+        self.cloud = Cloud.for_servers([A, B], [FIRST, SECOND, THIRD], "round-robin")
         self.left: list[Uplink] = []
         self.choice = UplinkSelector(self.cloud, self.left.append)
 
@@ -119,10 +119,10 @@ def test_uplinks_after_the_current_one_are_spare() -> None:
 
 
 def test_a_node_without_uplinks_uses_its_routing_table() -> None:
-    cloud = Cloud.by([A, B], (), "priority", 2.0, 3.0)
-    assert (cloud.uplinks, cloud.leading_uplink, cloud.choose()) == ([], None, A)
+    cloud = Cloud.for_servers([A, B], (), "priority", 2.0, 3.0)
+    assert (cloud.uplinks, cloud.working_uplink, cloud.choose()) == ([], None, A)
     assert cloud.own_paths is cloud.servers
-    assert [str(each.server) for each in Cloud.by([A], [FIRST], "priority").servers] == [
+    assert [str(each.server) for each in Cloud.for_servers([A], [FIRST], "priority").servers] == [
         "https://a:6443 over wan1"
     ]
     assert not cloud.is_spare(cloud.servers[0])

@@ -85,8 +85,8 @@ def test_priority_uses_the_first_that_is_up() -> None:
 
 def test_a_server_is_found_by_its_url() -> None:
     cloud = Cloud([ServerHealth(A)], "priority")
-    assert cloud.named("https://a:6443") is cloud.servers[0]
-    assert cloud.named("https://other:1") is None
+    assert cloud.find("https://a:6443") is cloud.servers[0]
+    assert cloud.find("https://other:1") is None
 
 
 def test_a_server_that_refuses_the_nodes_identity_is_down_for_the_node_only() -> None:

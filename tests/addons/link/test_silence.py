@@ -43,11 +43,11 @@ async def test_a_server_that_answers_other_requests_is_up(server: World) -> None
     server.delay = 20.0
     server.start()
     for _ in range(10):
-        health.heard = loop.time()
+        health.last_received = loop.time()
         await asyncio.sleep(PROBE_TIMEOUT - 0.1)
     assert health.usable
     assert len(server.asked) <= 2
-    health.heard = last = loop.time()
+    health.last_received = last = loop.time()
     await until(lambda: not health.usable, 60)
     assert loop.time() - last < 6.0
 
@@ -59,7 +59,7 @@ async def test_a_server_that_sends_data_is_not_probed(server: World) -> None:
     await until(lambda: len(server.asked) == 1, 60)
     for _ in range(20):
         await asyncio.sleep(PROBE_INTERVAL - 0.5)
-        health.heard = loop.time()
+        health.last_received = loop.time()
     assert len(server.asked) == 1
     await asyncio.sleep(PROBE_INTERVAL + 0.1)
     assert len(server.asked) == 2
@@ -74,7 +74,7 @@ async def test_a_server_that_sends_only_errors_is_probed(server: World) -> None:
     began = loop.time()
     while health.usable and loop.time() - began < 60:
         await asyncio.sleep(0.5)
-        health.heard, health.is_erring = loop.time(), True
+        health.last_received, health.is_erring = loop.time(), True
     assert loop.time() - began < 6.0
 
 
@@ -92,7 +92,7 @@ async def test_a_black_hole_is_noticed_in_six_seconds_or_three_round_trips(
     assert server.health.usable
     server.delay = 3600.0
     await until(lambda: not server.health.usable, 60)
-    assert loop.time() - server.health.heard <= max(6.0, 3 * round_trip + 0.1)
+    assert loop.time() - server.health.last_received <= max(6.0, 3 * round_trip + 0.1)
 
 
 @pytest.mark.looptime
@@ -107,14 +107,14 @@ async def test_a_server_with_a_pending_response_is_probed_sooner(server: World, 
     await until(lambda: server.pings > pings, 60)
     await asyncio.sleep(round_trip)  # the response
     pings = server.pings
-    health.was_asked(loop.time())
-    health.heard = loop.time()
+    health.note_request(loop.time())
+    health.last_received = loop.time()
     await asyncio.sleep(PROBE_INTERVAL - 0.1)
     assert server.pings == pings, "what was answered is owed no longer"
     await asyncio.sleep(0.2 + round_trip)
     server.pong_after = server.delay = 3600.0
     began = loop.time()
-    health.was_asked(began)
+    health.note_request(began)
     await until(lambda: not health.usable, 60)
     assert (
         loop.time() - began
@@ -140,7 +140,7 @@ async def test_an_unanswered_ping_is_an_outage_until_probes_succeed(server: Worl
     await asyncio.sleep(20)
     server.pong_after, asked = 3600.0, len(server.asked)
     await until(lambda: not server.health.usable, 60)
-    assert loop.time() - server.health.heard <= 6.0
+    assert loop.time() - server.health.last_received <= 6.0
     await until(lambda: server.health.usable, 60)
     assert len(server.asked) == asked + 2
 
@@ -168,7 +168,7 @@ async def test_probes_end_in_the_middle_of_a_ping(server: World) -> None:
 
 @pytest.mark.looptime
 async def test_a_spare_uplink_is_probed_rarely_until_it_is_used(server: World) -> None:
-    cloud = Cloud.by([A], parse_uplinks("", "wan1,wan2"), "priority")
+    cloud = Cloud.for_servers([A], parse_uplinks("", "wan1,wan2"), "priority")
     preferred, server.health = cloud.servers
     server.probe(cloud)
     server.probes.start(cast(Client, server))

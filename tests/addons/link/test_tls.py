@@ -72,7 +72,7 @@ def greet(
     alpn: list[bytes] = HTTP1,
 ) -> SSL.Connection:
     """Complete the hub's side of a handshake; OpenSSL.SSL.Error when either side refuses."""
-    ours = tls.connection(name, lend_certificate=lend, alpn=alpn)
+    ours = tls.connection(name, present_certificate=lend, alpn=alpn)
     shown = meet(ours, server.context).getpeercert(binary_form=True)
     server.shown.append(common_name(shown))
     return ours
@@ -123,7 +123,9 @@ def test_a_certificate_is_valid_only_for_its_subject_alternative_names(
 @pytest.mark.parametrize("name", ["", "*.example.com", "a\0.example.com", "a" * 64 + ".example.com"])
 def test_an_invalid_server_name_is_an_error(authority: Authority, name: str) -> None:
     with pytest.raises(ValueError, match=r"name|label"):
-        UpstreamTls(credentials(authority.certificate)).connection(name, lend_certificate=False, alpn=HTTP1)
+        UpstreamTls(credentials(authority.certificate)).connection(
+            name, present_certificate=False, alpn=HTTP1
+        )
 
 
 def test_a_refused_certificate_is_reported_with_the_reason(server: TlsServer, authority: Authority) -> None:
@@ -132,7 +134,7 @@ def test_a_refused_certificate_is_reported_with_the_reason(server: TlsServer, au
         (Authority().certificate, "127.0.0.1", "self signed certificate in chain"),
         (b"", "127.0.0.1", "self signed certificate in chain"),
     ):
-        ours = UpstreamTls(credentials(trusted)).connection(name, lend_certificate=False, alpn=HTTP1)
+        ours = UpstreamTls(credentials(trusted)).connection(name, present_certificate=False, alpn=HTTP1)
         with pytest.raises(SSL.Error):
             meet(ours, server.context)
         assert refusal_of(ours) == f"Certificate verify failed: {expected}"
@@ -194,7 +196,9 @@ def test_a_silent_connection_keeps_no_buffers(authority: Authority, monkeypatch:
     """pyOpenSSL gives no way to read the mode of a context that is in use."""
     modes: list[int] = []
     monkeypatch.setattr(SSL.Context, "set_mode", lambda _context, mode: modes.append(mode))
-    UpstreamTls(credentials(authority.certificate)).connection("127.0.0.1", lend_certificate=False, alpn=BOTH)
+    UpstreamTls(credentials(authority.certificate)).connection(
+        "127.0.0.1", present_certificate=False, alpn=BOTH
+    )
     assert SSL.MODE_RELEASE_BUFFERS in modes
 
 
@@ -305,8 +309,10 @@ def test_a_missing_file_is_reported_with_its_field_and_used_once_it_exists(
 
 def test_tls_contexts_are_reused_while_the_files_are_unchanged(authority: Authority) -> None:
     tls = UpstreamTls(credentials(authority.certificate, authority.issue_node("n1")))
-    lent = [tls.connection("kubernetes", lend_certificate=True, alpn=HTTP1).get_context() for _ in range(2)]
-    own = tls.connection("kubernetes", lend_certificate=False, alpn=HTTP1).get_context()
+    lent = [
+        tls.connection("kubernetes", present_certificate=True, alpn=HTTP1).get_context() for _ in range(2)
+    ]
+    own = tls.connection("kubernetes", present_certificate=False, alpn=HTTP1).get_context()
     assert lent[0] is lent[1]
     assert own is not lent[0]
 
@@ -321,14 +327,14 @@ def test_tls_contexts_are_reused_while_the_files_are_unchanged(authority: Author
 )
 def test_unusable_credentials_raise_an_error_before_connecting(broken: Credentials) -> None:
     with pytest.raises((ValueError, SSL.Error)):
-        UpstreamTls(broken).connection("kubernetes", lend_certificate=True, alpn=HTTP1)
+        UpstreamTls(broken).connection("kubernetes", present_certificate=True, alpn=HTTP1)
 
 
 def test_a_key_of_another_certificate_is_an_error(authority: Authority) -> None:
     one, other = authority.issue_node("one"), authority.issue_node("other")
     mixed = credentials(authority.certificate, Credential(one.certificate, other.key))
     with pytest.raises(SSL.Error):
-        UpstreamTls(mixed).connection("kubernetes", lend_certificate=True, alpn=HTTP1)
+        UpstreamTls(mixed).connection("kubernetes", present_certificate=True, alpn=HTTP1)
 
 
 def test_the_kubeconfigs_tls_server_name_is_used() -> None:

@@ -32,10 +32,10 @@ class End(TlsTransport):
         super().connection_made(transport)
         self.start(self.begun)
 
-    def agreed(self, tls: SSL.Connection) -> None:
-        self.speak(self.inside)
+    def handshake_done(self, tls: SSL.Connection) -> None:
+        self.start_protocol(self.inside)
 
-    def refused(self, tls: SSL.Connection, why: str) -> None:
+    def handshake_failed(self, tls: SSL.Connection, why: str) -> None:
         self.refusal = why
         self.close()
 

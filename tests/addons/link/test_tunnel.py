@@ -176,14 +176,14 @@ async def connected(
     port = server.sockets[0].getsockname()[1]
     health = ServerHealth(parse_server(f"https://127.0.0.1:{port}"))
     ssl_conn = (
-        UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
+        UpstreamTls(credentials()).connection("127.0.0.1", present_certificate=True, alpn=[b"h2"])
         if tls
         else None
     )
     transport = await connect(ssl_conn, drills, health)
     await transport.secured()
     reader = Reader()
-    transport.speak(reader)
+    transport.start_protocol(reader)
     async with server:
         yield transport, reader, health
         transport.abort()
@@ -282,7 +282,7 @@ async def test_a_peer_without_tls_is_an_error(tmp_path: Path) -> None:
 
     server = await asyncio.start_server(greet, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    ssl_conn = UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
+    ssl_conn = UpstreamTls(credentials()).connection("127.0.0.1", present_certificate=True, alpn=[b"h2"])
     async with server:
         transport = await connect(ssl_conn, None, ServerHealth(parse_server(f"https://127.0.0.1:{port}")))
         with pytest.raises(ConnectionError):
@@ -314,8 +314,8 @@ async def test_a_slow_link_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_handshake_may_succeed_after_its_waiter_was_cancelled() -> None:
-    tls = UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
+    tls = UpstreamTls(credentials()).connection("127.0.0.1", present_certificate=True, alpn=[b"h2"])
     server = ServerTls(tls, ServerHealth(SERVER))
     server.secured.cancel()
-    server.agreed(tls)
+    server.handshake_done(tls)
     assert server.secured.cancelled()

@@ -18,8 +18,8 @@ from mitmproxy.test import taddons, tflow
 from addons.proxy.listener_mode import HubMode, listener_of, listener_specs, peer_spec
 from addons.proxy.listeners import closed, mode_of_state, open_listeners
 from addons.requests.caller import Listener
-from addons.server.clients.client_tls import LONGEST_FAULT, MAX_HANDSHAKE
-from addons.server.messages import NOWHERE
+from addons.server.clients.client_tls import MAX_ERROR_TEXT, MAX_HANDSHAKE
+from addons.server.messages import UNROUTED
 from addons.settings import parse_settings
 from addons.telemetry import metrics
 from tests.addons.support.listening import address_of
@@ -51,7 +51,7 @@ def test_a_saved_flow_can_be_loaded_by_any_mitmproxy() -> None:
     flow.client_conn.proxy_mode = HubMode.parse("hub:tls@fd00::5:10268")
     saved = type(flow).from_state(flow.get_state()).client_conn.proxy_mode
     assert isinstance(saved, ReverseMode)
-    assert saved.address == NOWHERE
+    assert saved.address == UNROUTED
     assert (saved.custom_listen_host, saved.custom_listen_port) == ("fd00::5", 10268)
 
 
@@ -115,7 +115,7 @@ async def test_data_of_an_endless_handshake_is_bounded() -> None:
         await server.servers.update([])
     assert value_of(metrics.CONNECTIONS_REFUSED.labels("handshake")) == before + 1
     assert len(endless) > MAX_HANDSHAKE
-    assert [len(fault) <= LONGEST_FAULT for fault in faults.seen] == [True, True]
+    assert [len(fault) <= MAX_ERROR_TEXT for fault in faults.seen] == [True, True]
 
 
 def test_the_options_make_one_mode_for_each_listener() -> None:

@@ -12,9 +12,9 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons, tflow
 from mitmproxy.utils import typecheck
 
-from addons.server.limits.request_bodies import CHUNKS_AT_ONCE, MAX_CHUNK_LINE
+from addons.server.limits.request_bodies import CHUNKS_PER_STEP, MAX_CHUNK_LINE
 from addons.server.messages import (
-    HeadersReadOnce,
+    IndexedHeaders,
     error_body,
     error_response,
     refuse,
@@ -38,7 +38,7 @@ HEAD = [
 
 @pytest.mark.parametrize("name", ["host", b"HOST", "Accept", "empty", "absent", "\udcff"])
 def test_header_fields_are_read_like_mitmproxy_reads_them(name: str | bytes) -> None:
-    own, ours = http.Headers(FIELDS), HeadersReadOnce(FIELDS)
+    own, ours = http.Headers(FIELDS), IndexedHeaders(FIELDS)
     assert ours.get_all(name) == own.get_all(name)
     assert ours.get(name) == own.get(name)
     assert ours.get(name, "default") == own.get(name, "default")
@@ -52,7 +52,7 @@ def test_header_fields_are_read_like_mitmproxy_reads_them(name: str | bytes) -> 
 
 
 def test_changed_headers_are_parsed_again() -> None:
-    headers = HeadersReadOnce(FIELDS)
+    headers = IndexedHeaders(FIELDS)
     assert headers["Host"] == "hub"
     headers["host"] = "other"
     headers.add("accept", "more")
@@ -78,7 +78,7 @@ def test_mitmproxys_own_header_lookup_calls_a_function_for_each_field(
     for _ in range(2):
         http.Headers(FIELDS).get("host")
     assert len(asked) == 2 * (1 + len(FIELDS))
-    assert HeadersReadOnce(FIELDS).get("host") == "hub"
+    assert IndexedHeaders(FIELDS).get("host") == "hub"
     assert len(asked) == 2 * (1 + len(FIELDS))
 
 
@@ -113,7 +113,7 @@ def test_a_request_line_is_parsed(target: bytes, shown: tuple[object, ...]) -> N
 
 @pytest.mark.parametrize("target", [b"api", b"gopher://hub/", b"http://a@hub/", b"http:///x"])
 def test_a_malformed_target_is_a_value_error(target: bytes) -> None:
-    with pytest.raises(ValueError, match="neither a path nor an address"):
+    with pytest.raises(ValueError, match="neither a path nor an absolute URL"):
         request_of_line(b"GET", target, b"HTTP/1.1", OF_HTTP1)
 
 
@@ -205,7 +205,7 @@ async def test_a_servers_line_beyond_the_bound_is_502(proxy: Proxy[Raw]) -> None
 
 async def test_a_body_of_many_small_chunks_is_relayed_over_several_iterations(proxy: Proxy[Raw]) -> None:
     """One packet has more chunks than are handled in one iteration of the loop."""
-    count = 5 * CHUNKS_AT_ONCE + 3
+    count = 5 * CHUNKS_PER_STEP + 3
     close = POST.replace(b"Host", b"Connection: close\r\nHost")
     flows: list[http.HTTPFlow] = []
     proxy.decide = flows.append

@@ -13,7 +13,7 @@ from mitmproxy import http
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import Route, RouteKind
 from addons.server.limits import client_addresses
-from addons.server.messages import SWITCHED
+from addons.server.messages import SWITCHING_PROTOCOLS
 from addons.server.relay import finish
 from addons.server.serve import serve
 from addons.telemetry import metrics
@@ -241,7 +241,7 @@ async def test_a_server_is_paused_for_a_client_that_does_not_read() -> None:
 async def test_after_an_upgrade_both_sides_send_until_one_closes() -> None:
     relay = Relay("GET", None)
     with relay.running():
-        await relay.says(SWITCHED)
+        await relay.says(SWITCHING_PROTOCOLS)
         relay.request.inbox.put(b"up")
         await relay.says(b"down")
         assert ("more", b"up", False) in relay.server.did

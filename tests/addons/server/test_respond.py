@@ -126,10 +126,10 @@ async def begun(request: RecordedRequest) -> OwnStream:
 async def test_pieces_are_sent_at_once_to_a_reading_client_and_wait_for_a_slow_one() -> None:
     request = RecordedRequest()
     stream = await begun(request)
-    assert stream.outlet is not None
-    assert stream.outlet(b"one")
+    assert stream.try_write is not None
+    assert stream.try_write(b"one")
     request.reads.clear()
-    assert not stream.outlet(b"two")
+    assert not stream.try_write(b"two")
     writing = asyncio.create_task(stream.write(b"two"))
     await asyncio.sleep(0)
     assert request.parts[1:] == [("data", b"one")]
@@ -165,7 +165,7 @@ async def test_a_stream_that_waits_for_its_client_retains_no_sent_piece() -> Non
         request.reads.clear()
 
     request.send = send  # type: ignore[method-assign]  # a socket that is full now
-    stream.outlet = None
+    stream.try_write = None
     writing = stream.write_all([b"one", b"two"])
     task = asyncio.create_task(writing)
     await asyncio.sleep(0)

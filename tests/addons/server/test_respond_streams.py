@@ -12,7 +12,7 @@ import pytest
 from addons.requests.answers import ClientLeft, ClientStream
 from addons.server.clients import client_connection
 from addons.server.clients.client_connection import MAX_UNWRITTEN
-from addons.server.clients.http2_client import LARGEST_FRAME
+from addons.server.clients.http2_client import MAX_DATA_FRAME
 from addons.server.limits import client_addresses
 from addons.server.limits.client_addresses import STREAM_UNREAD
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
@@ -224,12 +224,12 @@ async def test_pieces_of_fast_path_and_stream_arrive_in_order_and_reach_addons()
         response = answering.flows[0].response
         assert response is not None
         response.stream = count
-        outlet = stream.outlet
-        assert outlet is not None
+        try_write = stream.try_write
+        assert try_write is not None
         for text in (b"one ", b"three "):
-            assert outlet(text)
+            assert try_write(text)
             await stream.write(b"two ")
-        assert outlet(b"four")
+        assert try_write(b"four")
 
     answering = Answering(write)
     async with connected(Raw(b"")) as (proxy, streams):
@@ -241,24 +241,24 @@ async def test_pieces_of_fast_path_and_stream_arrive_in_order_and_reach_addons()
 
 
 async def test_a_piece_beyond_the_window_waits_and_keeps_its_order() -> None:
-    full_frame = bytes(LARGEST_FRAME)
+    full_frame = bytes(MAX_DATA_FRAME)
     refused, opened = asyncio.Event(), asyncio.Event()
     sent: list[int] = []
 
     async def write(stream: ClientStream) -> None:
-        outlet = stream.outlet
-        assert outlet is not None
-        while outlet(full_frame):
+        try_write = stream.try_write
+        assert try_write is not None
+        while try_write(full_frame):
             sent.append(len(full_frame))
         writing = asyncio.create_task(stream.write(full_frame))
         await asyncio.sleep(0)
         left = CLIENT_WINDOW - sum(sent)
         assert left < len(full_frame)
-        assert not outlet(b"x"), "a piece waits for the window"
+        assert not try_write(b"x"), "a piece waits for the window"
         refused.set()
         await opened.wait()
         await writing
-        assert outlet(b"last")
+        assert try_write(b"last")
 
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(write))
@@ -276,13 +276,13 @@ async def test_a_piece_beyond_the_window_waits_and_keeps_its_order() -> None:
 
 async def test_a_stream_cancelled_by_its_client_accepts_no_piece() -> None:
     async def write(stream: ClientStream) -> None:
-        outlet = stream.outlet
-        assert outlet is not None
+        try_write = stream.try_write
+        assert try_write is not None
         await stream.write(b"begun")
         try:
             await asyncio.Event().wait()  # until the end of the stream cancels this task
         finally:
-            answers.append(outlet(b"late"))
+            answers.append(try_write(b"late"))
 
     answers: list[bool] = []
     answering = Answering(write)
@@ -302,12 +302,12 @@ async def test_an_http1_client_gets_chunks_or_a_body_delimited_by_the_close(
     version: bytes, body: bytes
 ) -> None:
     async def write(stream: ClientStream) -> None:
-        outlet, response = stream.outlet, answering.flows[0].response
-        assert outlet is not None
-        assert outlet(b"whole")
+        try_write, response = stream.try_write, answering.flows[0].response
+        assert try_write is not None
+        assert try_write(b"whole")
         assert response is not None
         response.stream = lambda _: b""
-        assert outlet(b"that an addon takes away")
+        assert try_write(b"that an addon takes away")
         response.stream = True
         await stream.write(b"and")
 
@@ -324,8 +324,8 @@ async def test_an_http1_client_gets_chunks_or_a_body_delimited_by_the_close(
 
 async def test_a_head_request_gets_no_piece() -> None:
     async def write(stream: ClientStream) -> None:
-        assert stream.outlet is not None
-        assert stream.outlet(b"nobody reads this")
+        assert stream.try_write is not None
+        assert stream.try_write(b"nobody reads this")
         await stream.write(b"nor this")
 
     with watching_proxy() as proxy:
@@ -340,13 +340,13 @@ async def test_a_full_socket_gets_no_piece_on_the_fast_path(is_h2: bool) -> None
     refused = asyncio.Event()
 
     async def write(stream: ClientStream) -> None:
-        outlet = stream.outlet
-        assert outlet is not None
+        try_write = stream.try_write
+        assert try_write is not None
         served = proxy.layer
         served.pause_writing()
-        assert not outlet(b"x")
+        assert not try_write(b"x")
         served.resume_writing()
-        assert outlet(b"y")
+        assert try_write(b"y")
         refused.set()
 
     with watching_proxy() as proxy:
@@ -366,12 +366,12 @@ async def test_a_full_socket_gets_no_piece_on_the_fast_path(is_h2: bool) -> None
 
 async def test_a_piece_beyond_a_frame_is_split_and_keeps_its_order() -> None:
     async def write(stream: ClientStream) -> None:
-        assert stream.outlet is not None
-        assert stream.outlet(bytes(LARGEST_FRAME + 1))
-        assert stream.outlet(b"x")
+        assert stream.try_write is not None
+        assert stream.try_write(bytes(MAX_DATA_FRAME + 1))
+        assert stream.try_write(b"x")
 
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(write))
         stream = streams.get("/watch", {})
         await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == LARGEST_FRAME + 2
+        assert streams.received[stream] == MAX_DATA_FRAME + 2

@@ -9,7 +9,7 @@ from mitmproxy.test import tflow, tutils
 
 from addons.egress import Egress
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import PoolLink, Relaying, UpstreamManager
+from addons.link.link import PoolLink, RelayConnections, UpstreamManager
 from addons.link.servers import PoolKey, parse_server
 from addons.requests.caller import Caller
 from addons.requests.request_context import RequestContext, begin, context_of
@@ -51,7 +51,7 @@ def pool_key_of(flow: http.HTTPFlow) -> PoolKey:
     context = context_of(flow)
     assert context is not None
     assert context.upstream is not None
-    assert isinstance(context.upstream.connections, Relaying)
+    assert isinstance(context.upstream.connections, RelayConnections)
     return context.upstream.connections.key
 
 

@@ -112,7 +112,7 @@ class Exchange:
             await self.write(piece)
 
     @property
-    def outlet(self) -> Callable[[bytes], bool]:
+    def try_write(self) -> Callable[[bytes], bool]:
         def send(data: bytes) -> bool:
             is_writable = self.reads.is_set() and self._unread <= BUFFER_LIMIT
             if is_writable:

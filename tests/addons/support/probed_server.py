@@ -54,7 +54,7 @@ class World:
 
         def answer() -> None:
             if not pong.done():
-                health.heard = loop.time()
+                health.last_received = loop.time()
                 pong.set_result(seconds)
 
         loop.call_later(seconds, answer)
@@ -78,5 +78,5 @@ class World:
         await asyncio.sleep(self.delay)
         if isinstance(says, Exception):
             raise says
-        self.health.heard = asyncio.get_running_loop().time()
+        self.health.last_received = asyncio.get_running_loop().time()
         return RawResponse(says, {"Retry-After": self.asks_for} if self.asks_for else {}, b"ok")

@@ -131,7 +131,7 @@ async def test_changes_of_the_uplink_are_logged(caplog: pytest.LogCaptureFixture
 async def test_the_current_uplink_to_the_cloud_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World()
-    named = Cloud.by([world.health.server], parse_uplinks("", "wan1,wan2"), "priority")
+    named = Cloud.for_servers([world.health.server], parse_uplinks("", "wan1,wan2"), "priority")
     world.cloud.servers[:], world.cloud.uplink = named.servers, named.uplink
     task = asyncio.create_task(world.log.run())
     await asyncio.sleep(0.01)

@@ -27,7 +27,7 @@ class Client:
     is_writable: bool = True
 
     def __post_init__(self) -> None:
-        self.watcher.outlet = self.take
+        self.watcher.try_write = self.take
 
     def take(self, data: bytes) -> bool:
         if not self.is_writable:
@@ -109,7 +109,7 @@ async def test_a_failing_fast_path_is_dropped_and_does_not_delay_the_rest(view: 
 
     store = view.projection.store
     async with watching(*(view.watch(10, bookmarks=True) for _ in range(3))) as clients:
-        clients[1].watcher.outlet = fail
+        clients[1].watcher.try_write = fail
         for version in (11, 12):
             tell(store, "MODIFIED", Toy("x", version=version))
             await run_callbacks()

@@ -217,7 +217,7 @@ class BlackHole:
         self.fallback = UplinkFallback(self.cloud, self._borrow, lambda: [A], self.loop.time)
 
     def _borrow(self, paths: tuple[ServerHealth, ...]) -> None:
-        begun = [each for each in paths if self.cloud.named(str(each.server)) is None]
+        begun = [each for each in paths if self.cloud.find(str(each.server)) is None]
         self.cloud.borrowed = paths
         for each in begun:
             self.probes.begin(each)
@@ -226,20 +226,20 @@ class BlackHole:
         return SimpleNamespace(relay=partial(self._relay, server))
 
     async def _relay(self, server: str, *_: str, **_how: object) -> RawResponse:
-        health = self.cloud.named(server)
+        health = self.cloud.find(server)
         assert health is not None
         await self.ask(health)
         return RawResponse(200, {}, b"ok")
 
     async def ask(self, health: ServerHealth) -> None:
         """Return when the server has responded; raise Unreachable if its connections are cut before."""
-        health.was_asked(self.loop.time())
+        health.note_request(self.loop.time())
         await asyncio.sleep(self.RTT)
         while health is self.own and self.is_silent:
             await asyncio.sleep(self.RTT)
             if not health.usable:
                 raise Unreachable("the connection was cut")
-        health.heard = self.loop.time()
+        health.last_received = self.loop.time()
 
     async def renew(self) -> float:
         """Renew a lease, with retries; return the seconds that it took."""
@@ -274,7 +274,9 @@ async def test_a_lease_renewal_takes_less_than_six_seconds_in_a_black_hole(each:
 
 def test_a_lender_is_probed_once_for_all_uplinks_of_the_node() -> None:
     node = Node(A)
-    node.cloud = Cloud.by([each.server for each in node.own], parse_uplinks("", "wan1,wan2"), "priority")
+    node.cloud = Cloud.for_servers(
+        [each.server for each in node.own], parse_uplinks("", "wan1,wan2"), "priority"
+    )
     node.fallback = UplinkFallback(node.cloud, node._borrow, lambda: node.lenders, lambda: node.now)
     for each in node.cloud.servers[:2]:
         each.failed("refused")

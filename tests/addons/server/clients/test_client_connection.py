@@ -195,7 +195,7 @@ async def test_closing_a_connection_waits_a_bounded_time_for_unread_data(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
     if not reads:
-        monkeypatch.setattr(client_connection, "LAST_READ", 0.01)
+        monkeypatch.setattr(client_connection, "CLOSE_TIMEOUT", 0.01)
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")

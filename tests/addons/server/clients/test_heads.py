@@ -59,7 +59,7 @@ async def test_http2_without_tls_is_refused_with_505(proxy: Proxy[Raw]) -> None:
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5))
         answer = await reader.read()
         assert status(answer) == 505
-        assert b"HTTP/2 is served with TLS alone" in answer
+        assert b"HTTP/2 needs TLS" in answer
         writer.close()
     assert not proxy.server.got
 

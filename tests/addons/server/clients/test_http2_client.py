@@ -9,7 +9,7 @@ from hpack import Encoder
 from hyperframe.frame import HeadersFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
 from addons.requests.answers import ClientStream
-from addons.server.clients.http2_client import OF_A_STREAM, STREAMS_PER_CLIENT
+from addons.server.clients.http2_client import STREAM_OVERHEAD, STREAMS_PER_CLIENT
 from addons.server.limits import http2_frames
 from addons.server.messages import refuse
 from kube.errors import unauthorized
@@ -28,7 +28,7 @@ async def test_the_stream_limit_is_announced_to_an_http2_client() -> None:
 
 async def test_window_updates_cost_one_pass_over_the_waiting_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 900 responses waiting for a window, 1,000 frames of 13 bytes once took 0.9 s of the loop."""
-    monkeypatch.setattr(http2_frames, "AT_ONCE", 10_000)
+    monkeypatch.setattr(http2_frames, "REQUESTS_PER_STEP", 10_000)
     many = 300
 
     async def write(stream: ClientStream) -> None:
@@ -43,7 +43,7 @@ async def test_window_updates_cost_one_pass_over_the_waiting_streams(monkeypatch
         await until(lambda: bool(proxy.handlers) and proxy.handlers[0].served is not None)
         layer = proxy.layer
         await until(lambda: layer.count == many)
-        assert layer.unread <= many * (100 + OF_A_STREAM)
+        assert layer.unread <= many * (100 + STREAM_OVERHEAD)
         wider = WindowUpdateFrame(0, window_increment=1).serialize() * 100
         narrow = SettingsFrame(0, {SettingsFrame.INITIAL_WINDOW_SIZE: 0}).serialize() * 100
         assert own_seconds(lambda: layer.data_received(wider + narrow)) < 0.2

@@ -165,8 +165,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     flush = ClientConnection.flush
 
     def note(self: ClientConnection) -> None:
-        if self._out:
-            pieces.append(b"".join(self._out))
+        if self._output:
+            pieces.append(b"".join(self._output))
         flush(self)
 
     monkeypatch.setattr(ClientConnection, "flush", note)

@@ -40,7 +40,7 @@ class Served:
     count: int = 0
     weight: int = 0
 
-    def end_least_read(self) -> None:
+    def bound_unread_soon(self) -> None:
         """Do nothing: the connection has no streams."""
 
 
@@ -88,7 +88,7 @@ def test_an_address_beyond_its_share_of_the_memory_is_over_the_limit(
     addresses = address_of(client), address_of(other)
     for address, layer in zip(addresses, layers, strict=True):
         address.served.add(layer)
-    assert addresses[0].leaves_too_much is is_too_much
+    assert addresses[0].exceeds_share is is_too_much
 
 
 def test_bodies_waiting_for_servers_are_bounded_and_the_longest_is_aborted() -> None:
@@ -100,11 +100,11 @@ def test_bodies_waiting_for_servers_are_bounded_and_the_longest_is_aborted() -> 
             self.is_over = False
 
         def holds(self, size: int) -> None:
-            self.address.hold_unsent(self, size)
+            self.address.resize_unsent(self, size)
 
         def abort_upload(self) -> None:
             self.is_over = True
-            self.address.hold_unsent(self, 0)
+            self.address.resize_unsent(self, 0)
 
     client, other = tflow.tclient_conn(), tflow.tclient_conn()
     client.peername, other.peername = ("10.0.0.1", 1), ("10.0.0.2", 1)
@@ -178,7 +178,7 @@ async def rounds(scheduler: ClientScheduler, *addresses: str) -> list[tuple[int,
     gone: list[tuple[int, str]] = []
     now = 0
     for address in addresses:
-        scheduler.ask(address, lambda address=address: gone.append((now, address)))  # type: ignore[misc]  # as it is now
+        scheduler.schedule(address, lambda address=address: gone.append((now, address)))  # type: ignore[misc]  # as it is now
     while len(gone) < len(addresses):
         await asyncio.sleep(0)
         now += 1
@@ -206,9 +206,9 @@ async def test_a_failing_callback_does_not_stop_the_next() -> None:
     loop = asyncio.get_running_loop()
     failed: list[object] = []
     loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
-    scheduler.ask("first", lambda: gone.append("first"))
-    scheduler.ask("fails", fail)
-    scheduler.ask("last", lambda: gone.append("last"))
+    scheduler.schedule("first", lambda: gone.append("first"))
+    scheduler.schedule("fails", fail)
+    scheduler.schedule("last", lambda: gone.append("last"))
     await until(lambda: len(gone) == 2)
     loop.set_exception_handler(None)
     assert (gone, len(failed)) == (["first", "last"], 1)

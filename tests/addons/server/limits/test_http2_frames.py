@@ -11,11 +11,11 @@ from hpack import Decoder
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame
 
 from addons.server.limits.http2_frames import (
-    AT_ONCE,
-    LONGEST_CODED,
     MAX_FRAME,
     MAX_HEAD,
+    MAX_HUFFMAN_VALUE,
     MAX_TABLE,
+    REQUESTS_PER_STEP,
     Frames,
     FrameTooLarge,
     HeadEncoder,
@@ -48,8 +48,12 @@ def test_a_few_requests_are_passed_on_in_one_call() -> None:
         size = len(heads(count))
         return [heads(2 * count)[size:]]
 
-    found = pieces(BEGIN + heads(2 * AT_ONCE + 1))
-    assert found == [BEGIN + heads(AT_ONCE), *_rest(AT_ONCE), heads(2 * AT_ONCE + 1)[-10:]]
+    found = pieces(BEGIN + heads(2 * REQUESTS_PER_STEP + 1))
+    assert found == [
+        BEGIN + heads(REQUESTS_PER_STEP),
+        *_rest(REQUESTS_PER_STEP),
+        heads(2 * REQUESTS_PER_STEP + 1)[-10:],
+    ]
 
 
 @pytest.mark.parametrize("size", [1, 7, 10, 24, 100, 100_000])
@@ -126,7 +130,7 @@ def test_a_settings_acknowledgement_is_passed_on() -> None:
     assert b"".join(pieces(BEGIN + ack)) == BEGIN + ack
 
 
-@pytest.mark.parametrize("length", [0, LONGEST_CODED, LONGEST_CODED + 1, 64 * 1024])
+@pytest.mark.parametrize("length", [0, MAX_HUFFMAN_VALUE, MAX_HUFFMAN_VALUE + 1, 64 * 1024])
 def test_a_head_of_any_length_is_passed_on_unchanged(length: int) -> None:
     fields = [(b":path", b"/"), (b"authorization", b"~" * length), (b"x", b"y")]
     encoder, decoder = HeadEncoder(), Decoder(max_header_list_size=2**20)

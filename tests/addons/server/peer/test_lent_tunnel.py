@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from addons.requests.answers import ClientLeft
-from addons.server.peer.lent_tunnel import MAX_HEAD, OPENED, Lent, LentTunnel, TunnelRequest, parse_connect
+from addons.server.peer.lent_tunnel import (
+    ESTABLISHED,
+    MAX_HEAD,
+    LentLink,
+    LentTunnel,
+    TunnelRequest,
+    parse_connect,
+)
 from tests.addons.support.refusals import refuses
 
 
@@ -93,7 +100,7 @@ async def run_callbacks() -> None:
 
 
 def started_tunnel(upstream: Upstream, client: Client) -> LentTunnel:
-    tunnel = LentTunnel(Lent(upstream.open, upstream.pace), client, client.tell)
+    tunnel = LentTunnel(LentLink(upstream.open, upstream.pace), client, client.tell)
     tunnel.begin()
     return tunnel
 
@@ -103,7 +110,7 @@ async def open_tunnel() -> tuple[LentTunnel, Upstream, Client]:
     tunnel = started_tunnel(upstream, client)
     upstream.may_open.set()
     await run_callbacks()
-    assert client.sent.pop() == (OPENED, False)
+    assert client.sent.pop() == (ESTABLISHED, False)
     return tunnel, upstream, client
 
 
@@ -114,7 +121,7 @@ async def test_a_tunnel_reads_from_its_client_once_it_is_open() -> None:
     assert (client.is_full(), client.sent) == (True, [])
     upstream.may_open.set()
     await run_callbacks()
-    assert (client.is_full(), client.sent, client.woken) == (False, [(OPENED, False)], 1)
+    assert (client.is_full(), client.sent, client.woken) == (False, [(ESTABLISHED, False)], 1)
     tunnel.close()
     await run_callbacks()
 
@@ -213,7 +220,7 @@ async def test_a_client_that_leaves_closes_its_tunnel(is_open: bool) -> None:
     await run_callbacks()
     upstream.server.connection_lost(None)
     await run_callbacks()
-    assert client.sent == ([(OPENED, False)] if is_open else [])
+    assert client.sent == ([(ESTABLISHED, False)] if is_open else [])
     assert upstream.socket.is_closed is is_open
 
 

@@ -13,7 +13,7 @@ from mitmproxy import flow as mitmproxy_flow
 from mitmproxy.test import tflow, tutils
 
 from addons.link.health import Cloud
-from addons.link.link import Relaying, UpstreamManager
+from addons.link.link import RelayConnections, UpstreamManager
 from addons.link.servers import NO_PARTITION, PoolKey, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import CredentialSource
@@ -56,7 +56,7 @@ def seen(
     if cloud:
         link = UpstreamManager(Cloud([], "priority"), NO_CREDENTIALS)
         pool_key = PoolKey(parse_server("https://a:6443"), CredentialSource.HUB, NO_PARTITION)
-        lead(context, Relaying(link, pool_key, is_upgrade=False, may_open=bool))
+        lead(context, RelayConnections(link, pool_key, is_upgrade=False, may_open=bool))
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)
     return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)

@@ -55,7 +55,7 @@ async def test_an_outage_is_shown_at_the_top(parts: HubWorld) -> None:
 async def test_a_cloud_that_was_never_reached_is_shown_in_red(parts: HubWorld) -> None:
     hub = parts.running_hub()
     cloud = hub.cloud.servers[0]
-    cloud.heard = 1.0  # accept the connection, and close it
+    cloud.last_received = 1.0  # accept the connection, and close it
     cloud.failed("[Errno 104] Connect call failed ('127.0.0.1', 6443)")
     found = sections(hub, Rates(hub.records.traffic), Timeline(hub), is_operator=True)
     assert '<p class="big bad">Never reached the cloud for 0s' in found["state"]

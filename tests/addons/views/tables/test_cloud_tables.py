@@ -54,7 +54,7 @@ class Printer:
 class Written(ClientStream):
     """The stream to the client."""
 
-    outlet = None
+    try_write = None
 
     def __init__(self) -> None:
         self.text = b""

@@ -150,7 +150,7 @@ async def test_window_updates_are_sent_as_data_is_consumed() -> None:
     assert sink.take().endswith(SettingsFrame(0, {}, flags=["ACK"]).serialize()), "the half is not yet taken"
     made.data_received(data(bytes(16_000)))
     made.acknowledge_data(heard, 16_000)
-    more = heard.most_untaken - (FIRST_WINDOW - 48_000)
+    more = heard.max_unread - (FIRST_WINDOW - 48_000)
     assert sink.take() == WindowUpdateFrame(1, window_increment=more).serialize()
     made.connection_lost(None)
 
