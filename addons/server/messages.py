@@ -28,7 +28,7 @@ UNROUTED = ("127.0.0.1", 1)
 """Host and port that interfaces show for a request before it has a route. Nothing listens there."""
 WITHOUT_BODY = (204, 304)
 """Status codes of answers that have neither a body nor a length."""
-MAX_REASON = 200
+REASON_LIMIT = 200
 """Maximum characters of an error message that a Status repeats."""
 SWITCHING_PROTOCOLS = 101
 """Status code (101) after which client and server switch to another protocol."""
@@ -234,4 +234,4 @@ def _status_of(code: int, message: str) -> StatusError:
 
 
 def _brief(message: str) -> str:
-    return re.sub(r"\s+", " ", message)[:MAX_REASON]
+    return re.sub(r"\s+", " ", message)[:REASON_LIMIT]

@@ -53,7 +53,7 @@ STREAM_OVERHEAD = 4 * 1024
 """Bytes counted for a stream with unread answer bytes, in addition to these bytes: h2's state of the stream."""
 LARGEST_HEADER_LIST = 4 * MAX_HEADERS
 """Bytes of headers, as HTTP/2 counts them, above which the connection closes; smaller excesses get a Status."""
-MAX_DATA_FRAME = 16 * 1024 - 9
+DATA_FRAME_SIZE = 16 * 1024 - 9
 """Maximum bytes of a DATA frame: with its header it fits one TLS record, and every peer accepts it."""
 
 SETTINGS = {
@@ -337,8 +337,8 @@ class Http2Request(ServedRequest):
         self._stream.outbound_flow_control_window -= len(data)
         self._h2.outbound_flow_control_window -= len(data)
         number = self.number.to_bytes(4)
-        for at in range(0, len(data), MAX_DATA_FRAME):
-            piece = data[at : at + MAX_DATA_FRAME]
+        for at in range(0, len(data), DATA_FRAME_SIZE):
+            piece = data[at : at + DATA_FRAME_SIZE]
             self.connection.write(b"%b\x00\x00%b%b" % (len(piece).to_bytes(3), number, piece))
 
     async def send(self, data: bytes) -> None:

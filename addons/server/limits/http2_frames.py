@@ -15,7 +15,7 @@ MAX_FRAME = 16 * 1024
 """Maximum bytes of a frame: HTTP/2's default (RFC 9113, 4.2)."""
 MAX_HEAD = 256 * 1024
 """Maximum compressed bytes of one head: no more than its headers may have uncompressed."""
-MAX_HUFFMAN_VALUE = 2048
+HUFFMAN_LIMIT = 2048
 """Maximum bytes of a header value in a head that is sent Huffman-coded, which takes 0.5 ms then. A service account's
 token has some 1,200.
 """
@@ -116,4 +116,4 @@ class HeadEncoder(Encoder):
 
     def encode(self, headers: Any, huffman: bool = True) -> bytes:
         fields = list(headers)
-        return super().encode(fields, huffman and all(len(field[1]) <= MAX_HUFFMAN_VALUE for field in fields))
+        return super().encode(fields, huffman and all(len(field[1]) <= HUFFMAN_LIMIT for field in fields))

@@ -12,7 +12,7 @@ import pytest
 from addons.requests.answers import ClientLeft, ClientStream
 from addons.server.clients import client_connection
 from addons.server.clients.client_connection import MAX_UNWRITTEN
-from addons.server.clients.http2_client import MAX_DATA_FRAME
+from addons.server.clients.http2_client import DATA_FRAME_SIZE
 from addons.server.limits import client_addresses
 from addons.server.limits.client_addresses import STREAM_UNREAD
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
@@ -241,7 +241,7 @@ async def test_pieces_of_fast_path_and_stream_arrive_in_order_and_reach_addons()
 
 
 async def test_a_piece_beyond_the_window_waits_and_keeps_its_order() -> None:
-    full_frame = bytes(MAX_DATA_FRAME)
+    full_frame = bytes(DATA_FRAME_SIZE)
     refused, opened = asyncio.Event(), asyncio.Event()
     sent: list[int] = []
 
@@ -367,11 +367,11 @@ async def test_a_full_socket_gets_no_piece_on_the_fast_path(is_h2: bool) -> None
 async def test_a_piece_beyond_a_frame_is_split_and_keeps_its_order() -> None:
     async def write(stream: ClientStream) -> None:
         assert stream.try_write is not None
-        assert stream.try_write(bytes(MAX_DATA_FRAME + 1))
+        assert stream.try_write(bytes(DATA_FRAME_SIZE + 1))
         assert stream.try_write(b"x")
 
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(write))
         stream = streams.get("/watch", {})
         await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == MAX_DATA_FRAME + 2
+        assert streams.received[stream] == DATA_FRAME_SIZE + 2

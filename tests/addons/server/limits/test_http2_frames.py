@@ -11,9 +11,9 @@ from hpack import Decoder
 from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame
 
 from addons.server.limits.http2_frames import (
+    HUFFMAN_LIMIT,
     MAX_FRAME,
     MAX_HEAD,
-    MAX_HUFFMAN_VALUE,
     MAX_TABLE,
     REQUESTS_PER_STEP,
     Frames,
@@ -130,7 +130,7 @@ def test_a_settings_acknowledgement_is_passed_on() -> None:
     assert b"".join(pieces(BEGIN + ack)) == BEGIN + ack
 
 
-@pytest.mark.parametrize("length", [0, MAX_HUFFMAN_VALUE, MAX_HUFFMAN_VALUE + 1, 64 * 1024])
+@pytest.mark.parametrize("length", [0, HUFFMAN_LIMIT, HUFFMAN_LIMIT + 1, 64 * 1024])
 def test_a_head_of_any_length_is_passed_on_unchanged(length: int) -> None:
     fields = [(b":path", b"/"), (b"authorization", b"~" * length), (b"x", b"y")]
     encoder, decoder = HeadEncoder(), Decoder(max_header_list_size=2**20)
