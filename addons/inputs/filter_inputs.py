@@ -120,7 +120,7 @@ class FilterInputs:
         return pool_of(self._inputs[InputKind.OWN_NODE].source.store.get(("", self.node_name)))
 
     def kind_of_pool(self, pool: str) -> InputKind:
-        """Return the input that has a pool.
+        """Return the input whose source has this NodePool.
 
         This node's pool has a source of its own, because other pools change as often and most hubs need none of them.
         While the cloud is away, the cached list of all pools may be the only copy.

@@ -83,8 +83,8 @@ def _endings() -> Iterator[None]:
 
     Signals ignored by `nohup` or a shell stay ignored.
     """
-    former = {ending: signal.getsignal(ending) for ending in ENDINGS}
-    taken = [number for number, handler in former.items() if handler is not signal.SIG_IGN]
+    previous = {ending: signal.getsignal(ending) for ending in ENDINGS}
+    taken = [number for number, handler in previous.items() if handler is not signal.SIG_IGN]
 
     def interrupt(_number: int, _frame: object) -> None:
         for number in taken:
@@ -97,7 +97,7 @@ def _endings() -> Iterator[None]:
         yield
     finally:
         for signal_ in taken:
-            signal.signal(signal_, former[signal_])
+            signal.signal(signal_, previous[signal_])
 
 
 def _print_line(text: object, stream: TextIO | None = None) -> None:
@@ -143,16 +143,16 @@ def _install(options: argparse.Namespace) -> int:
     installation = _installation(options)
     _refuse_distribution(options)
     options.program = options.program or program_of(options.root, acts=installation.acts)
-    former = installation.installed
+    previous = installation.installed
     bootstrap = _bootstrap_text(options)
-    bootstraps = bool(bootstrap or (former and not former.identity and not options.kubeconfig))
+    bootstraps = bool(bootstrap or (previous and not previous.identity and not options.kubeconfig))
     identity = options.kubeconfig or (
-        Path(former.identity) if former and former.identity else options.kubelet_kubeconfig
+        Path(previous.identity) if previous and previous.identity else options.kubelet_kubeconfig
     )
     flags = (*(("--pool", options.pool) if options.pool else ()), *options.hub_flags)
     proxies = (options.proxy_kubeconfig,) if options.proxy_kubeconfig else PROXY_KUBECONFIGS
     spec = InstallSpec(
-        node=_node_to_install(options, former, identity, bootstraps),
+        node=_node_to_install(options, previous, identity, bootstraps),
         method="static-pod" if options.static_pod else "systemd",
         program=options.program,
         image=options.static_pod,
@@ -281,10 +281,10 @@ def _examine(options: argparse.Namespace, program: Program, bootstrap: str = "",
 
 
 def _node_to_install(
-    options: argparse.Namespace, former: InstallSpec | None, identity: Path, bootstraps: bool
+    options: argparse.Namespace, previous: InstallSpec | None, identity: Path, bootstraps: bool
 ) -> str:
-    if former is not None and not options.node:
-        return former.node
+    if previous is not None and not options.node:
+        return previous.node
     return (options.node or os.uname().nodename.lower()) if bootstraps else _node(options, identity)
 
 

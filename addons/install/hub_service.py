@@ -85,14 +85,14 @@ class HubService:
         If the manifest of a static pod has changed, wait for a hub other than the present one: kubelet replaces it
         later.
         """
-        changed, former, ended = [*pending], None, runs_on
+        changed, previous, ended = [*pending], None, runs_on
         manifests = [change.data for change in changed if change.path == spec.hub_file]
         if spec.method == "static-pod" and manifests and self._services.can_be_called:
-            former = asyncio.run(start_of(spec.hub))
+            previous = asyncio.run(start_of(spec.hub))
             ended = self._next_container(spec, uid_of(*manifests))
             self.end_pod(spec, *manifests)
         self._ledger.apply(changed)
-        self.start(spec, deadline, changed, former, ended)
+        self.start(spec, deadline, changed, previous, ended)
 
     def _next_container(self, spec: InstallSpec, uid: str) -> Callable[[], str]:
         """Return a function that returns the last log lines of the pod's next container once kubelet has restarted it;
@@ -113,7 +113,7 @@ class HubService:
         spec: InstallSpec,
         deadline: float,
         changed: Iterable[FileChange],
-        former: str | None = None,
+        previous: str | None = None,
         pod_ended: Callable[[], str] = runs_on,
     ) -> None:
         if not self._services.can_be_called:
@@ -121,7 +121,7 @@ class HubService:
         self.run(spec, changed)
         self._say(f"waiting for the hub at {spec.hub.admin_url}")
         with self.with_last_lines(self.unit_of(spec), pod_ended) as ended:
-            asyncio.run(wait_for_hub(spec.hub, deadline, ended, former=former))
+            asyncio.run(wait_for_hub(spec.hub, deadline, ended, previous=previous))
         self._wait_for_certificate(spec, deadline)
 
     @staticmethod

@@ -79,9 +79,9 @@ class Installation:
 
     def plan(self, spec: InstallSpec) -> list[FileChange]:
         """Return the changes that the installation still has to make. ValueError if it is impossible."""
-        former = self.installed
-        if former is not None and former.method != spec.method:
-            raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
+        previous = self.installed
+        if previous is not None and previous.method != spec.method:
+            raise ValueError(f"the hub is installed by {previous.method}: `edgehub uninstall` first")
         # If another program has rewritten a kubeconfig, and it leads to the cloud, `uninstall` restores that version.
         for change in spec.client_changes(self._ledger):
             self._ledger.accept(change.path, partial(leads_to, spec.hub))
@@ -108,11 +108,11 @@ class Installation:
         it is unknown which ones were completed. An installed hub is replaced as by `upgrade`.
         """
         self.settle(timeout)
-        pending, former = self.plan(spec), self.installed
+        pending, previous = self.plan(spec), self.installed
         was_cut_short = not self._ledger.is_settled
-        if former is not None and not was_cut_short:
+        if previous is not None and not was_cut_short:
             if pending or not self._hub.is_up(spec):
-                self._replace(former, spec, pending, "`edgehub install`", timeout, healthy)
+                self._replace(previous, spec, pending, "`edgehub install`", timeout, healthy)
             self._ledger.settle(spec.to_json())
             return
         deadline = time.monotonic() + timeout
@@ -140,23 +140,23 @@ class Installation:
         Raises as `_replace`.
         """
         self.settle(timeout)
-        former = self.installed
-        if former is None:
+        previous = self.installed
+        if previous is None:
             raise JoinError("no hub is installed here")
         if not self._ledger.is_settled:
             raise JoinError(
                 "`edgehub install` was killed before its end: run it again, or `edgehub uninstall`"
             )
-        is_pod = former.method == "static-pod"
+        is_pod = previous.method == "static-pod"
         if is_pod and not image:
             raise JoinError("the hub is a static pod: name its new image by --static-pod")
-        spec = replace(former, image=image) if is_pod else replace(former, program=program)
+        spec = replace(previous, image=image) if is_pod else replace(previous, program=program)
         pending = self._ledger.pending(spec.hub_changes(self._ledger))
-        self._replace(former, spec, pending, image if is_pod else program, timeout, healthy)
+        self._replace(previous, spec, pending, image if is_pod else program, timeout, healthy)
 
     def _replace(
         self,
-        former: InstallSpec,
+        previous: InstallSpec,
         spec: InstallSpec,
         pending: list[FileChange],
         target: str,
@@ -170,10 +170,10 @@ class Installation:
         guard restores the hub.
         """
         own, clients = spec.split(pending)
-        trial = Trial(former, self._snapshot(pending), target)
+        trial = Trial(previous, self._snapshot(pending), target)
         self._ledger.settings = spec.to_json()
         try:
-            has_cloud = self.acts and asyncio.run(reaches_cloud(former.hub))
+            has_cloud = self.acts and asyncio.run(reaches_cloud(previous.hub))
             if self.acts:
                 self._begin_trial(trial)
             clear_rollback(self._ledger.locate(spec.hub.state_dir))
@@ -188,10 +188,10 @@ class Installation:
                 if has_cloud:
                     asyncio.run(wait_for_cloud(spec.hub, time.monotonic() + timeout))
                 asyncio.run(wait_for_kubelet(spec.hub, time.monotonic() + timeout))
-                self._end_trial(former)
+                self._end_trial(previous)
                 self._renew_mirror_pod(spec)
         except FAILURES as error:
-            self._say("the new hub is not healthy: going back to the former one")
+            self._say("the new hub is not healthy: going back to the previous one")
             outcome = self._roll_back(trial, _error_text(error), timeout)
             raise JoinError(f"{_error_text(error)}; {outcome}") from error
 
@@ -205,7 +205,7 @@ class Installation:
             if (installed := self.installed) is not None:
                 self._end_trial(installed)
             return
-        self._say("`edgehub` was killed: going back to the former hub")
+        self._say("`edgehub` was killed: going back to the previous hub")
         outcome = self._roll_back(read_trial(self._ledger.trial), "`edgehub` was killed", timeout)
         if self._ledger.trial:
             raise JoinError(outcome)
@@ -218,12 +218,12 @@ class Installation:
         """
         guard = guard_file(trial)
         write(self._ledger.locate(guard.path), guard.data, guard.mode, None)
-        if trial.former.method == "systemd":
+        if trial.previous.method == "systemd":
             self._services.start_guard()
         self._ledger.trial = trial.to_json()
         self._ledger.save()
 
-    def _end_trial(self, former: InstallSpec) -> None:
+    def _end_trial(self, previous: InstallSpec) -> None:
         """Delete the trial's record, then remove the guard. A guard that is killed in between repeats this.
 
         The guard's file is removed last: kubelet stops the guard then.
@@ -231,39 +231,39 @@ class Installation:
         if self._ledger.trial:
             self._ledger.trial = {}
             self._ledger.save()
-        guard = self._ledger.locate(guard_path(former))
+        guard = self._ledger.locate(guard_path(previous))
         remove_draft(guard)
         if not guard.exists():
             return
-        if former.method == "systemd":
+        if previous.method == "systemd":
             self._try(self._services.disable_guard)
         guard.unlink(missing_ok=True)
-        if former.method == "systemd":
+        if previous.method == "systemd":
             self._try(self._services.reload)
 
     def _roll_back(self, trial: Trial, why: str, timeout: float) -> str:
-        """Restore the former hub, with the reason recorded in its state folder. Return the outcome as text."""
-        former = trial.former
-        failed = asyncio.run(start_of(former.hub)) if former.method == "static-pod" else None
-        # First, as the former hub reads it at its start, and kubelet starts a pod as soon as its manifest is back.
+        """Restore the previous hub, with the reason recorded in its state folder. Return the outcome as text."""
+        previous = trial.previous
+        failed = asyncio.run(start_of(previous.hub)) if previous.method == "static-pod" else None
+        # First, as the previous hub reads it at its start, and kubelet starts a pod as soon as its manifest is back.
         try:
-            write_rollback(self._ledger.locate(former.hub.state_dir), f"{trial.target}: {why}")
+            write_rollback(self._ledger.locate(previous.hub.state_dir), f"{trial.target}: {why}")
         except OSError as error:
             self._say(f"cannot report this to the fleet: {error.filename}: {error.strerror}")
-        stuck = self._put_back(former, trial.before)
-        self._try(lambda: self._hub.run(former, (FileChange(path, b"") for path in trial.before)))
+        stuck = self._put_back(previous, trial.before)
+        self._try(lambda: self._hub.run(previous, (FileChange(path, b"") for path in trial.before)))
         if stuck:
             return f"not all could be undone ({stuck})"
-        outcome = "the former hub runs again"
+        outcome = "the previous hub runs again"
         try:
             if self.acts:
-                asyncio.run(wait_for_hub(former.hub, time.monotonic() + timeout, former=failed))
+                asyncio.run(wait_for_hub(previous.hub, time.monotonic() + timeout, previous=failed))
         except NotReadyError as error:
-            outcome = f"the former hub is back, and not ready yet: {error}"
+            outcome = f"the previous hub is back, and not ready yet: {error}"
         # A kubelet that starts before the hub would retry only after up to a minute.
         if trial.moves_clients:
-            self._try(lambda: self._services.restart_clients(former.service))
-        self._end_trial(former)
+            self._try(lambda: self._services.restart_clients(previous.service))
+        self._end_trial(previous)
         return outcome
 
     def uninstall(self, *, restarts_pods: bool = False) -> None:
@@ -370,16 +370,16 @@ class Installation:
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {change.path: read(below(self._root, change.path)) for change in changes}
 
-    def _put_back(self, former: InstallSpec, before: dict[Path, bytes | None]) -> str:
+    def _put_back(self, previous: InstallSpec, before: dict[Path, bytes | None]) -> str:
         """Restore these contents for an installation that stays. Return "", or the reason if that fails."""
         try:
-            if (manifest := before.get(former.hub_file)) is not None:
-                self._hub.end_pod(former, manifest)
-            self._ledger.begin(former.to_json())
+            if (manifest := before.get(previous.hub_file)) is not None:
+                self._hub.end_pod(previous, manifest)
+            self._ledger.begin(previous.to_json())
             self._ledger.apply(FileChange(path, data) for path, data in before.items() if data is not None)
             for path in (path for path, data in before.items() if data is None):
                 self._ledger.restore(path)
-            self._ledger.settle(former.to_json())
+            self._ledger.settle(previous.to_json())
         except OSError as error:
             return f"{error.filename}: {error.strerror}; fix that, and run `edgehub install` again"
         return ""

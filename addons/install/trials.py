@@ -31,7 +31,7 @@ COMMAND = ("upgrade", "--settle")
 class Trial(NamedTuple):
     """A replacement of the hub that has not completed."""
 
-    former: InstallSpec
+    previous: InstallSpec
     before: dict[Path, bytes | None]
     """Contents of the files that change; None for a file that did not exist."""
     target: str
@@ -40,14 +40,14 @@ class Trial(NamedTuple):
     @property
     def moves_clients(self) -> bool:
         """Whether kubeconfigs of the hub's clients change."""
-        return not self.before.keys() <= self.former.hub_files
+        return not self.before.keys() <= self.previous.hub_files
 
     def to_json(self) -> Json:
         before = {
             str(path): None if data is None else base64.b64encode(data).decode()
             for path, data in self.before.items()
         }
-        return {"former": self.former.to_json(), "before": before, "target": self.target}
+        return {"former": self.previous.to_json(), "before": before, "target": self.target}
 
 
 def read_trial(trial: Json) -> Trial:
@@ -58,17 +58,17 @@ def read_trial(trial: Json) -> Trial:
     return Trial(read_spec(trial["former"]), before, trial["target"])
 
 
-def guard_path(former: InstallSpec) -> Path:
+def guard_path(previous: InstallSpec) -> Path:
     """Return the path of the guard's unit or static pod."""
-    is_unit = former.method == "systemd"
+    is_unit = previous.method == "systemd"
     return UNIT_FILE.with_name(GUARD_UNIT) if is_unit else STATIC_POD.with_name(f"{GUARD_POD}.yaml")
 
 
 def guard_file(trial: Trial) -> FileChange:
     """Return the guard's unit or static pod. It runs the previous hub's program, which has worked on this node."""
-    former = trial.former
-    if former.method == "systemd":
-        text = guard_unit([former.program, *COMMAND])
+    previous = trial.previous
+    if previous.method == "systemd":
+        text = guard_unit([previous.program, *COMMAND])
     else:
-        text = guard_pod(former.image, COMMAND, restarts_clients=trial.moves_clients)
-    return FileChange(guard_path(former), text.encode())
+        text = guard_pod(previous.image, COMMAND, restarts_clients=trial.moves_clients)
+    return FileChange(guard_path(previous), text.encode())

@@ -306,7 +306,8 @@ class DiskCopy:
         self.table.rewrite()
 
     def _end_refusal(self) -> None:
-        """The cloud shows the source again after a refusal. The disk has nothing of it, so write it completely."""
+        """Write the complete copy again: the cloud serves the source after a refusal, which had removed it from
+        disk."""
         if self._refused:
             self._refused = 0
             self.table.rewrite()

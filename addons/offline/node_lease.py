@@ -302,7 +302,7 @@ class NodeLease:
                 raise self._not_found()
             path, method, version = self._path, "PUT", known.version
             self._note_time(known.fields.child("spec").text("renewTime"))
-            # A hub that has just started reports its status later: the fleet shows the former one until then.
+            # A hub that has just started reports its status later: the fleet shows the previous one until then.
             self._status = self._status or known.annotations.get(ANNOTATION, "")
         body = _replacement_body(lease, version, self._status)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)

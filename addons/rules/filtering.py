@@ -1,5 +1,5 @@
-"""The means by which the hub filters objects: chains, the rules that bind them, and the versions that clients hold of
-other rules."""
+"""Bundles what a view needs to filter objects: filter chains, the rules in force, and the versions that clients may
+hold from views under other rules."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The versions of each resource at which clients may hold another state than the current views show.
 
-A client that left before an edit of the rules holds a version as the former filters showed it. The cloud assumes that
+A client that left before an edit of the rules holds a version as the previous filters showed it. The cloud assumes that
 the client has seen the objects that they hid, and never sends them. A client of an earlier process, or of a relay
 before the rules filtered it, holds a state that no view of this process showed. The number alone does not reveal that.
 """
@@ -98,7 +98,8 @@ class IssuedVersions:
         return self._earlier.get(resource, self._newest_earlier)
 
     def of_elsewhere(self, resource: str) -> int:
-        """Return the newest version that a client of a filtered view may hold from elsewhere; 0 for none."""
+        """Return the newest version that a client of a filtered view may hold from another process, or from the history
+        before a restore; 0 for none."""
         return max(self._elsewhere.get(resource, self._newest_elsewhere), self.of_former(resource))
 
     def of_former(self, resource: str) -> int:

@@ -53,9 +53,8 @@ class ComponentCounts:
 
 
 class ComponentTraffic:
-    """The counts of all components. Each request advances the clock, at the latest the hub's own probe every few
-    seconds.
-    """
+    """The counts of all components. Periods advance with each request; the hub's own probes send one every few
+    seconds."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         """`now` returns Unix time in seconds."""

@@ -66,7 +66,7 @@ class AccountSession:
         self._looked_at = asyncio.get_running_loop().time()
         self._refused = False
         self._refreshing: asyncio.Task[None] | None = None
-        self._former: set[_Connections] = set()
+        self._previous: set[_Connections] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,7 +75,7 @@ class AccountSession:
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait({self._refreshing})
-        for connections in (self._current, *self._former):
+        for connections in (self._current, *self._previous):
             await connections.http.close()
 
     @asynccontextmanager
@@ -96,8 +96,8 @@ class AccountSession:
                 yield response
         finally:
             connections.users -= 1
-            if connections in self._former and not connections.users:
-                self._former.discard(connections)
+            if connections in self._previous and not connections.users:
+                self._previous.discard(connections)
                 await connections.http.close()
 
     def _refresh_in_time(self) -> None:
@@ -118,11 +118,11 @@ class AccountSession:
         except (ValueError, OSError) as error:
             logger.warning("the previous credentials stay in use: %s", error)
             return
-        former, self._current = self._current, connections
-        if former.users:
-            self._former.add(former)
+        previous, self._current = self._current, connections
+        if previous.users:
+            self._previous.add(previous)
         else:
-            await former.http.close()
+            await previous.http.close()
         logger.info("new connections: the account has changed")
 
 

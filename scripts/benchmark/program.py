@@ -206,24 +206,26 @@ def options() -> argparse.ArgumentParser:
         nargs="?",
         const="all",
         choices=("all", "links", "nodes"),
-        help="Only node pools: what crosses their links, and in which coding; a leader and its followers.",
+        help="Only node pools: bytes and encodings on their links, and costs of a leader and its followers.",
     )
     parser.add_argument(
         "--links",
         nargs="?",
         const="all",
         choices=("all", "copies", "quiet"),
-        help="Only slow links: starts, outages, bytes of copies and of a quiet node; one of the last two alone.",
+        help="Only slow links: starts, outages, bytes of copies and of a quiet node. copies, quiet: only this one.",
     )
-    parser.add_argument("--pool-nodes", type=int, default=100, help="With --pool: nodes of the pool.")
-    parser.add_argument("--pool-updates", type=int, default=1000, help="With --pool: updates of slices.")
+    parser.add_argument("--pool-nodes", type=int, default=100, help="With --pool: number of nodes.")
+    parser.add_argument(
+        "--pool-updates", type=int, default=1000, help="With --pool: number of slice updates."
+    )
     parser.add_argument(
         "--hostile",
         type=int,
         nargs="?",
         const=600,
         metavar="SECONDS",
-        help="Only the hub under attack, for ten minutes or so long.",
+        help="Only the hub under attack. Default: 600 seconds.",
     )
     parser.add_argument(
         "--kills",
@@ -231,9 +233,9 @@ def options() -> argparse.ArgumentParser:
         nargs="?",
         const=1000,
         metavar="N",
-        help="Only hubs that are killed 1,000 times in all, or so often, in a storm of writes.",
+        help="Only hubs that are killed during many writes. Default: 1000 kills.",
     )
-    parser.add_argument("--seed", type=int, default=1, help="With --kills: of what happens at random.")
+    parser.add_argument("--seed", type=int, default=1, help="With --kills: seed of the random choices.")
     return parser
 
 

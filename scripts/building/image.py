@@ -74,15 +74,15 @@ class Builder:
         self._prune_layers()
         self.make_base()
         name = f"localhost/{TARGETS[target]}:{VERSION}"
-        former = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
+        previous = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
         try:
             self._build(target, name)
         except BuildError as error:
             if any(phrase in str(error) for phrase in NO_INDEX):
                 raise CannotBuildError("the package index does not answer") from error
             raise
-        if former and former != self.run("images", "--quiet", "--no-trunc", name):
-            self.run("rmi", "--force", former)
+        if previous and previous != self.run("images", "--quiet", "--no-trunc", name):
+            self.run("rmi", "--force", previous)
         return name
 
     def _build(self, target: str, name: str) -> None:
@@ -181,7 +181,7 @@ def main() -> int:
     """Build the images that the command line names; exit status 1 if this machine cannot."""
     parser = argparse.ArgumentParser(prog="scripts/image", description=__doc__)
     parser.add_argument("target", nargs="*", help=f"{' or '.join(TARGETS)}. Default: both.")
-    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Folder of the files. Default: dist/.")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Output folder. Default: dist/.")
     options = parser.parse_args()
     unknown = set(options.target) - set(TARGETS)
     if unknown:

@@ -88,8 +88,8 @@ def complete_files(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
-    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder of the files. Default: dist/.")
-    parser.add_argument("--no-images", action="store_true", help="Leave the images out, which take minutes.")
+    parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Output folder. Default: dist/.")
+    parser.add_argument("--no-images", action="store_true", help="Build no images, which take minutes.")
     parser.add_argument(
         "--address",
         default="",

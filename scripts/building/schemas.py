@@ -54,7 +54,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/schemas", description=__doc__)
     parser.add_argument("--write", action="store_true", help="Write the files that differ.")
     parser.add_argument(
-        "--minimal", action="store_true", help="Only cut out the minimal schema; needs no Go."
+        "--minimal", action="store_true", help="Only extract the minimal schema; needs no Go."
     )
     given = parser.parse_args()
     before = published_text()

@@ -147,9 +147,7 @@ def main() -> int:
     """Build the site, or serve it; return mkdocs' exit status."""
     parser = argparse.ArgumentParser(prog="scripts/site", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="Show the site at http://127.0.0.1:8000.")
-    parser.add_argument(
-        "--address", default="", help="Where the site will be found: its alerts.yaml links to it."
-    )
+    parser.add_argument("--address", default="", help="URL of the site, for the links in its alerts.yaml.")
     options = parser.parse_args()
     serve: bool = options.serve
     with tempfile.TemporaryDirectory() as temporary:
@@ -167,7 +165,7 @@ def main() -> int:
     if addresses := sorted(
         {address for page in OUTPUT.glob("*.html") for address in external(page.read_text())}
     ):
-        print(f"the pages would ask others for {', '.join(addresses)}", file=sys.stderr)
+        print(f"the pages load resources from other servers: {', '.join(addresses)}", file=sys.stderr)
         return 1
     print(OUTPUT / "index.html")
     return 0

@@ -81,9 +81,11 @@ def main() -> int:
     parser.add_argument(
         "--mode", nargs="+", choices=api_paths.MODES, default=api_paths.MODES, help="Default: all."
     )
-    parser.add_argument("--focus", default="", help="A regular expression; only specs whose names have it.")
+    parser.add_argument("--focus", default="", help="Regular expression: run only specs whose names match.")
     parser.add_argument(
-        "--node", action="store_true", help="Specs with containers, on a node of scripts/node; no modes."
+        "--node",
+        action="store_true",
+        help="Run specs with containers, on a node of scripts/node, without modes.",
     )
     options = parser.parse_args()
     programs = {**ensure_binaries(), **ensure_binaries(recipe=E2E)}

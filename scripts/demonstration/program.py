@@ -205,12 +205,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument(
-        "--real", action="store_true", help="before the real control plane, which Go builds first"
+        "--real", action="store_true", help="Use a real control plane, which Go builds first."
     )
     chosen.add_argument(
         "--ui",
         choices=("web", "console"),
-        help="a node to look at with an interface of mitmproxy, until you end it",
+        help="Start a node with this interface of mitmproxy, until Ctrl-C.",
     )
     options = parser.parse_args()
     sys.exit(asyncio.run(until_ended(show(options.ui) if options.ui else run(real=options.real))))

@@ -35,29 +35,33 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--name",
         default=own().name,
-        help=f"the instance; default: ${NAME_VARIABLE}, else this checkout's own, %(default)s",
+        help=f"name of the instance; default: ${NAME_VARIABLE}, or the checkout's, %(default)s",
     )
     commands = made.add_subparsers(dest="command", required=True)
-    up = commands.add_parser("up", help="bring cloud and nodes up, and wait until all pods are ready")
-    up.add_argument("--nodes", type=int, default=1, choices=range(1, 10), help="how many nodes; default: 1")
-    commands.add_parser("down", help="end all of it, and remove what is kept of it")
-    commands.add_parser("status", help="print the machines and the processes that are their PID 1")
-    reboot = commands.add_parser("reboot", help="end a node as a power cut does, and boot it again")
+    up = commands.add_parser("up", help="start control plane and nodes, and wait until all pods are ready")
+    up.add_argument("--nodes", type=int, default=1, choices=range(1, 10), help="number of nodes; default: 1")
+    commands.add_parser("down", help="stop everything, and remove its files")
+    commands.add_parser("status", help="print the machines, each with the process ID of its init")
+    reboot = commands.add_parser("reboot", help="power a node off without a shutdown, and boot it again")
     reboot.add_argument(
-        "--offline", action="store_true", help="cut it from its cloud before (hole), unless it is cut"
+        "--offline",
+        action="store_true",
+        help="disconnect it from the cloud before (hole), if it is connected",
     )
     reboot.add_argument(
-        "--later", default="", metavar="TIME", help="move the clocks of node and cloud on: 1h, 40d; 0s: back"
+        "--later", default="", metavar="TIME", help="advance the clocks of node and cloud: 1h, 40d; 0s: reset"
     )
-    cut = commands.add_parser("cut", help="cut a node from its cloud")
+    cut = commands.add_parser("cut", help="disconnect a node from the cloud")
     cut.add_argument("how", nargs="?", type=Cut, default=Cut.HOLE, help=f"{', '.join(Cut)}; default: hole")
-    heal = commands.add_parser("heal", help="end the cut")
+    heal = commands.add_parser("heal", help="connect the node again")
     shell = commands.add_parser("sh", help="run a command on a node, or a shell")
     for each in (reboot, cut, heal, shell):
         each.add_argument(
-            "--on", default="edge-1", help="the node, as in edge-2; for sh also cloud; default: edge-1"
+            "--on",
+            default="edge-1",
+            help="name of the node, such as edge-2; for sh also cloud; default: edge-1",
         )
-    kubectl = commands.add_parser("kubectl", help="run kubectl at the cloud, as an administrator")
+    kubectl = commands.add_parser("kubectl", help="run kubectl against the cloud, as administrator")
     for each in (shell, kubectl):
         each.add_argument("words", nargs=argparse.REMAINDER, help="the command and its arguments")
     return made

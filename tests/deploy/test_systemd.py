@@ -153,7 +153,7 @@ def test_no_connection_is_refused_while_systemd_restarts_the_hub(installed: Boot
         load.stdin.close()
         ends = Counter(json.loads(load.stdout.read().splitlines()[-1]))
     assert pid_of_hub(installed) != former
-    assert ends["200"] >= 80  # a request in progress at the former hub may fail with it
+    assert ends["200"] >= 80  # a request in progress at the previous hub may fail with it
     assert ends["ConnectionRefusedError"] < 1, ends
 
 

@@ -73,7 +73,7 @@ def test_jobs_install_upgrade_and_remove_a_nodes_hub(machine: Machine, real_clou
             assert failed.returncode == 1
             assert why in failed.stderr
             assert ("this version is broken" in failed.stderr) is (image == BROKEN), "its last lines"
-            assert "the former hub runs again" in failed.stderr, failed.stderr
+            assert "the previous hub runs again" in failed.stderr, failed.stderr
             assert machine.files() == installed
             assert static_pods.images[-2:] == [image, "edgehub:1"]
             assert read_rollback(machine.state).startswith(f"{image}: {why}")
@@ -91,7 +91,7 @@ def test_jobs_install_upgrade_and_remove_a_nodes_hub(machine: Machine, real_clou
         check_that_bad_versions_roll_back(static_pods)
         upgraded = run_job(machine, Direction.UPGRADE, "2", "--healthy", "3")
         assert upgraded.returncode == 0, upgraded.stdout + upgraded.stderr
-        assert static_pods.images[-1] == "edgehub:2", "the former hub was not taken for the new one"
+        assert static_pods.images[-1] == "edgehub:2", "the previous hub was not taken for the new one"
         assert read_rollback(machine.state) == ""
 
         undone = run_job(machine, Direction.UNINSTALL)

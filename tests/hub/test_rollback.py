@@ -72,7 +72,7 @@ def test_a_failing_upgrade_is_rolled_back_without_a_cloud(
         failed = edgehub(installed, "upgrade", *services, *flags, "--program", program)
         assert failed.returncode == 1
         assert why in failed.stderr, failed.stderr
-        assert "the former hub runs again" in failed.stderr, failed.stderr
+        assert "the previous hub runs again" in failed.stderr, failed.stderr
         assert installed.files() == before, "byte for byte, the ledger too"
         assert read_rollback(state).startswith(f"{program}: {why}")
     missing = edgehub(installed, "upgrade", *services, "--program", str(tmp_path / "no-such"))
@@ -107,7 +107,7 @@ def test_a_failing_installation_over_another_is_rolled_back(
         failed = edgehub(installed, "install", *services, hub=True, more=more)
         assert failed.returncode == 1
         assert why in failed.stderr, failed.stderr
-        assert "the former hub runs again" in failed.stderr, failed.stderr
+        assert "the previous hub runs again" in failed.stderr, failed.stderr
         assert installed.files() == before, "byte for byte, the ledger too"
         assert read_rollback(installed.state).startswith(f"`edgehub install`: {why}")
     real_cloud.admin.wait_for("/api/v1/nodes", installed.node, is_ready, timeout=LIMIT)
@@ -123,7 +123,7 @@ def test_a_killed_installation_over_another_is_rolled_back(installed: Machine, t
     installed.ends = {"restart kubelet.service": signal.SIGKILL}
     killed = edgehub(installed, "install", "--systemctl", str(installed.systemctl), hub=True)
     assert killed.returncode == -signal.SIGKILL, killed.stdout + killed.stderr
-    installed.process(GUARD_UNIT).wait_for_line("the former hub runs again", LIMIT)
+    installed.process(GUARD_UNIT).wait_for_line("the previous hub runs again", LIMIT)
     assert installed.files() == before, "byte for byte, the ledger too"
     assert (
         "restart kubelet.service"
@@ -158,6 +158,6 @@ def test_a_killed_upgrade_is_rolled_back(
     if power_fails:
         assert installed.files() != before
         installed.boot(GUARD_UNIT)
-    installed.process(GUARD_UNIT).wait_for_line("the former hub runs again", LIMIT)
+    installed.process(GUARD_UNIT).wait_for_line("the previous hub runs again", LIMIT)
     assert installed.files() == before, "byte for byte, the ledger too"
     assert read_rollback(installed.state) == f"{good}: `edgehub` was killed"

@@ -145,7 +145,7 @@ def test_the_annotation_of_a_pool_gives_its_nodes_another_version(
 
     ask_for(hub_image.BAD)
     until("the node has failed", has_failed, LONG)
-    assert "the former hub runs again" in condition(clouds, bare)["message"]
+    assert "the previous hub runs again" in condition(clouds, bare)["message"]
     until("the hub has told", lambda: hub_image.BAD in row().get("rollback", ""), LONG)
     assert images() == [hub_image.NAME] * 2
 

@@ -1,4 +1,4 @@
-"""Upgrades that fail, or are killed or rebooted at each step: a real systemd restores the former hub."""
+"""Upgrades that fail, or are killed or rebooted at each step: a real systemd restores the previous hub."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_a_linked_environment_outside_the_checkout_is_not_emptied(machine: Machi
     (machine.root / ".venv").symlink_to(other)
     refused = machine.start("hub")
     assert refused.returncode == 2
-    assert "take it away" in refused.stderr
+    assert "remove the symlink" in refused.stderr
     assert (other / "theirs").exists()
 
 
@@ -295,7 +295,7 @@ def test_a_python_without_venv_is_reported_clearly(bare: Machine) -> None:
     bare.install("python3.12", version="(3, 12)", venv=False)
     failed = bare.start("hub")
     assert failed.returncode == 2
-    assert f"{bare.path}/python3.12 cannot make virtual environments" in failed.stderr
+    assert f"{bare.path}/python3.12 cannot create virtual environments" in failed.stderr
     assert "apt install python3.12-venv" in failed.stderr
 
 

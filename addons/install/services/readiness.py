@@ -49,12 +49,12 @@ async def start_of(hub: Settings) -> str | None:
 
 
 async def wait_for_hub(
-    hub: Settings, deadline: float, ended: Callable[[], str] = runs_on, *, former: str | None = None
+    hub: Settings, deadline: float, ended: Callable[[], str] = runs_on, *, previous: str | None = None
 ) -> None:
     """Return when the hub is ready. NotReadyError after `deadline` (monotonic seconds).
 
-    `ended` returns the last log lines of an ended hub, which ends the wait, or "" while it runs. `former` is the start
-    time of a hub that must be replaced first and may still answer: kubelet takes some time for that.
+    `ended` returns the last log lines of an ended hub, which ends the wait, or "" while it runs. `previous` is the
+    start time of a hub that must be replaced first and may still answer: kubelet takes some time for that.
     """
     async with local(hub.admin_url) as admin:
         missing = "the hub has not started"
@@ -62,7 +62,7 @@ async def wait_for_hub(
             try:
                 # On a new node kubelet registers the Node later, through this hub.
                 await admin.request("GET", "/readyz?exclude=node", accept="*/*", timeout=TIMEOUT)
-                if former is None or await _start(admin) != former:
+                if previous is None or await _start(admin) != previous:
                     return
                 missing = "the previous hub still answers"
             except StatusError as error:
@@ -108,7 +108,7 @@ async def reaches_cloud(hub: Settings) -> bool:
 async def wait_for_cloud(hub: Settings, deadline: float) -> None:
     """Return when the hub reaches the cloud. NotReadyError at the deadline."""
     while not await reaches_cloud(hub):
-        await pause("the hub does not reach the cloud, which the former one did", deadline)
+        await pause("the hub does not reach the cloud, which the previous one did", deadline)
 
 
 async def wait_for_healthy_kubelet(deadline: float) -> None:

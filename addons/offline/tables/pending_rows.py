@@ -29,7 +29,7 @@ class PendingRows:
         self._bytes = 0
 
     def put(self, name: str, value: StoredText | None) -> bool:
-        """Replace a row, or delete it (None). Beyond the bound return False: then the former row stays pending.
+        """Replace a row, or delete it (None). Beyond the bound return False: then the previous row stays pending.
 
         A deletion always succeeds, and so does any row of a table that can be rewritten.
         """

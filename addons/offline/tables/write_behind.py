@@ -74,7 +74,7 @@ class WriteBehind:
     # -- the owner's changes ----------------------------------------------------------------------------------------
 
     def put(self, name: str, value: StoredText | None, *, is_urgent: bool = False) -> bool:
-        """Replace a row, or delete it (None). Beyond the bound return False: then the former row stays pending."""
+        """Replace a row, or delete it (None). Beyond the bound return False: then the previous row stays pending."""
         is_queued = self._pending.put(name, value)
         if is_queued:
             self.change(is_urgent=is_urgent)

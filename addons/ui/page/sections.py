@@ -225,7 +225,7 @@ def _state(report: Row) -> str:
         *((f"not ready: {report['unfit']}",) if report["unfit"] else ()),
         *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
         *(
-            (f"the former filters stay in force: {report['rules']['filterModules']}",)
+            (f"the previous filters stay in force: {report['rules']['filterModules']}",)
             if report["rules"]["filterModules"]
             else ()
         ),

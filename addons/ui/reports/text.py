@@ -160,7 +160,7 @@ def rules_text(report: Row) -> str:
     plugins, problem = report["filterModules"]["filters"], report["filterModules"]["problem"]
     lines = [f"not the hub's: {plugin['filter']} ({plugin['digest'][:19]})\n" for plugin in plugins]
     if problem:
-        lines.append(f"the former filters stay in force: {problem}\n")
+        lines.append(f"the previous filters stay in force: {problem}\n")
     return table(report["entries"], ENTRIES) + problems_text(report) + "".join(lines)
 
 

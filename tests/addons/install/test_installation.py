@@ -102,12 +102,12 @@ def test_a_failed_installation_is_undone_to_the_state_before_it(root: Path, spec
     assert files(root) == before
     installation(root).install(spec, 1, 0)
     installed = files(root)
-    with pytest.raises(JoinError, match="the former hub is back, and not ready yet"):
+    with pytest.raises(JoinError, match="the previous hub is back, and not ready yet"):
         installation(root, said, "/no/such/systemctl").install(
             dataclasses.replace(spec, program="/other"), 1, 0
         )
     assert files(root) == installed
-    with pytest.raises(JoinError, match="the former hub is back, and not ready yet"):
+    with pytest.raises(JoinError, match="the previous hub is back, and not ready yet"):
         installation(root, said, "/no/such/systemctl").upgrade("/other", "", 1, 0)
     assert files(root) == installed
 
@@ -191,16 +191,18 @@ def test_a_killed_installation_over_another_is_reverted(
         if text.startswith("waiting for the hub"):
             raise KilledError
 
-    former = dataclasses.replace(spec, method=method, image="hub:1")
-    installation(root).install(former, 1, 0)
+    previous = dataclasses.replace(spec, method=method, image="hub:1")
+    installation(root).install(previous, 1, 0)
     before = files(root)
-    other = dataclasses.replace(former, flags=("--port", str(free_port()), "--admin-port", str(free_port())))
+    other = dataclasses.replace(
+        previous, flags=("--port", str(free_port()), "--admin-port", str(free_port()))
+    )
     with pytest.raises(KilledError):
         Installation(root, Services("true"), die).install(other, 1, 0)
     assert files(root) != before
     (guard,) = (root / "etc").rglob("edgehub-upgrade.*")
     assert ("nsenter" in guard.read_text()) == (method == "static-pod")
-    for path in (KUBELET, str(former.hub_file), str(LEDGER / "ledger.json")):
+    for path in (KUBELET, str(previous.hub_file), str(LEDGER / "ledger.json")):
         installed = root / path[1:]
         installed.with_name(f".{installed.name}.edgehub-new").write_text("killed amid a write")
     services = Recorded("true")
@@ -343,7 +345,7 @@ def test_an_upgrade_of_a_static_pod_changes_its_image_or_restores_it(root: Path,
     with pytest.raises(JoinError, match="name its new image by --static-pod"):
         installation(root).upgrade("/other", "", 1, 0)
     # No kubelet runs here, so no hub answers.
-    with pytest.raises(JoinError, match="the former hub is back"):
+    with pytest.raises(JoinError, match="the previous hub is back"):
         installation(root, systemctl="/no/such/systemctl").upgrade("", "hub:2", 0.1, 0)
     assert manifest.read_bytes() == before
     assert read_rollback(state).startswith("hub:2: the hub does not answer at ")

@@ -103,7 +103,7 @@ async def test_a_projection_ends_with_its_last_view(parts: HubWorld) -> None:
 
 
 async def test_a_view_waits_for_its_unknown_inputs(parts: HubWorld, cloud: ScriptableCloud) -> None:
-    """The former filters stay in force until the new ones have verdicts on all objects."""
+    """The previous filters stay in force until the new ones have verdicts on all objects."""
     source, silence = await lacking_inputs(parts, cloud)
     with refuses(503):
         await source.view(KEY, 0.05)

@@ -203,7 +203,7 @@ def _meet_a_bad_version(pool: Rollout) -> None:
         assert read_rollback(node.machine.state).startswith(f"edgehub:{BAD}: ")
         found = condition(pool.admin.get(f"{NODES}/{node.machine.node}"), "HubInstalled")
         assert (found["status"], found["reason"]) == ("True", "UpgradeFailed")
-        assert "the former hub runs again" in found["message"]
+        assert "the previous hub runs again" in found["message"]
     pool.until(lambda: pool.fleet().count(f"rolled back from edgehub:{BAD}: ") == failures)
 
 

@@ -79,7 +79,7 @@ class Upgrades:
         for flag in self.bad:
             done = self.node.try_run(*self.command("--timeout=15", flag))
             assert done.returncode == 1, done.stdout + done.stderr
-            assert "the former hub runs again" in done.stderr, done.stderr
+            assert "the previous hub runs again" in done.stderr, done.stderr
             assert self.files() == before, "byte for byte, the ledger too"
 
     def die_at_each_step(self) -> None:
@@ -126,7 +126,7 @@ class Upgrades:
         assert self.files() != before
         self.node.run("systemctl", "kill", "--signal=KILL", "killed")
         self.wait_until_back(before)
-        until("kubelet writes by the former hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+        until("kubelet writes by the previous hub", lambda: hub.has_heard_kubelet(self.node), LONG)
 
     def install_flags_that_fail(self, clouds: Machine, *flags: str) -> None:
         """Install with a flag that no hub knows; and with others, whose hub is killed once the link is cut."""

@@ -97,8 +97,8 @@ async def test_the_wait_distinguishes_the_new_hub_from_the_previous_one() -> Non
         hub = hub_at(url)
         assert await start_of(hub) == "first"
         with pytest.raises(NotReadyError, match="the previous hub still answers"):
-            await wait_for_hub(hub, 0.0, former="first")
-        waiting = asyncio.create_task(wait_for_hub(hub, time.monotonic() + 60, former="first"))
+            await wait_for_hub(hub, 0.0, previous="first")
+        waiting = asyncio.create_task(wait_for_hub(hub, time.monotonic() + 60, previous="first"))
         answers.update(hub_that_started("second"))
         await waiting
     assert await start_of(hub) is None

@@ -279,7 +279,7 @@ async def test_a_write_that_the_cloud_refused_changes_nothing(world: World) -> N
 
 
 async def test_a_status_write_in_flight_makes_no_object_unknown(world: World) -> None:
-    """kubelet repeats it, and the hub may accept that offline: if the hub is then killed, its copy has the former
+    """kubelet repeats it, and the hub may accept that offline: if the hub is then killed, its copy has the previous
     status."""
     world.keep("/api/v1/nodes/n1", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}})
     patch = asked("PATCH", "/api/v1/nodes/n1/status").info

@@ -199,7 +199,7 @@ async def test_pending_rows_are_bounded_and_deletions_exceed_the_bound(
     assert table.put("a", half)
     assert table.put("b", half)
     assert not table.put("c", b"")
-    assert table.put("a", half[:-1] + b"x"), "it takes the place of the former"
+    assert table.put("a", half[:-1] + b"x"), "it takes the place of the previous"
     assert not table.put("a", half + b"x")
     table.delete("on disk")
     assert table.waiting.keys() == {"a", "b", "on disk"}

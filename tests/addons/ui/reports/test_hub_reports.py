@@ -145,7 +145,7 @@ async def test_plugin_filters_are_named(parts: HubWorld, tmp_path: Path) -> None
     assert [each["filter"] for each in report["filterModules"]["filters"]] == ["acme-hide"]
     shown = rules_text(report)
     assert "not the hub's: acme-hide (" in shown
-    assert "the former filters stay in force: it is broken" in shown
+    assert "the previous filters stay in force: it is broken" in shown
     assert status(replace(hub, modules=modules))["rules"]["filterModules"] == "it is broken"
     assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))
 

@@ -13,7 +13,7 @@ from tests.cloud.rest import RestClient
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PODS = "/api/v1/namespaces/kube-system/pods"
-ROLLED_BACK = "edgehub upgrade: the hub has ended; the former hub runs again"
+ROLLED_BACK = "edgehub upgrade: the hub has ended; the previous hub runs again"
 NO_HUB = "failed   kubeconfig  /etc/kubernetes/kubelet.conf has an exec plugin, so it is no node's"
 
 
