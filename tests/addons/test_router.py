@@ -224,7 +224,7 @@ async def test_an_unreadable_response_is_not_relayed(
     flow = await routed.answer(await routed.request(ONE_SLICE), sent, media_type=media_type)
     assert code_of(flow) == 500
     assert (body(flow)["kind"], body(flow)["code"]) == ("Status", 500)
-    assert "the cloud's answer cannot be read" in body(flow)["message"]
+    assert "the cloud's answer cannot be parsed" in body(flow)["message"]
     assert requests("reader", "get", "endpointslices", "relay", 500) == before + 1
     assert not caplog.records
 
