@@ -82,7 +82,9 @@ def make_parts(
     inputs = FilterInputs(settings.node, settings.pool, hub_address(settings), open_source, changed)
     given = tables.issued_versions() if tables is not None else IssuedVersions(is_new=False)
     sources = Sources(
-        CloudReads(clients.of, lambda: cloud.servers.is_up) if is_edge else CloudReads(clients.of),
+        CloudReads(clients.of, lambda: cloud.servers.is_up, lambda: cloud.servers.up_since)
+        if is_edge
+        else CloudReads(clients.of),
         Filtering(partial(chain_of, inputs), rules.current, given),
         settings.idle,
         tables.copies if tables is not None else None,

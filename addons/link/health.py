@@ -68,6 +68,8 @@ class ServerHealth:
     """Monotonic time at which the server's name last could not be resolved."""
     down_since: float = field(default=0.0, init=False)
     """Monotonic time at which the server last went down; 0 if it never did."""
+    up_since: float = field(default=0.0, init=False)
+    """Monotonic time at which the server last came up; 0 if it never did. The first answer counts."""
     refuses_node: bool = field(default=False, init=False)
     """Whether the server answers, but refuses the node's credentials: they are missing, expired, or invalid."""
     recovery: int = RECOVERY_SUCCESSES
@@ -105,7 +107,7 @@ class ServerHealth:
 
     def succeeded(self) -> bool:
         """Record a success. Return True if it makes the server usable."""
-        was = self.usable
+        was, before = self.usable, self.condition
         self.has_answered = True
         self._successes += 1
         self._errors = 0
@@ -114,6 +116,8 @@ class ServerHealth:
             self.condition = Condition.UP
         if self.condition is Condition.UP:
             self.reason = ""
+            if before is not Condition.UP:
+                self.up_since = time.monotonic()
         return self.usable and not was
 
     @property
@@ -232,6 +236,11 @@ class Cloud:
         if self.is_reachable:
             return None
         return time.monotonic() - max(server.down_since for server in self.servers)
+
+    @property
+    def up_since(self) -> float:
+        """Monotonic time since which this process has the cloud, or had it before the outage; 0 if it never did."""
+        return max(server.up_since for server in (*self.servers, *self.borrowed))
 
     @property
     def reasons(self) -> str:

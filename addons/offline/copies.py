@@ -21,11 +21,13 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from addons.offline.tables.copy_meta import (
     APPLIED_WRITES,
     FORMER_HISTORY,
+    UNFOLLOWED,
     applied_in,
     described,
     is_shown,
     last_event_of,
     list_watch_of,
+    refusal_of,
     source_name,
 )
 from addons.offline.tables.disk_access import DiskAccess
@@ -38,6 +40,7 @@ from kube.disk.copy_rows import (
     Meta,
     copy_batch,
     dropped_copy,
+    mark_copies,
     object_name,
     objects_of,
     read_copy,
@@ -45,7 +48,7 @@ from kube.disk.copy_rows import (
 )
 from kube.disk.database import Batch, TableChanges
 from kube.disk.writer import DISK_TIMEOUT
-from kube.errors import StatusError, forbidden
+from kube.errors import StatusError
 from kube.packed_text import StoredText
 from kube.reflector.list_pages import read_items
 from kube.reflector.list_watch import ListWatch
@@ -77,7 +80,8 @@ class DiskCopies:
         """Called with each store that has just been filled from the disk."""
         self.on_restore: list[Callable[[], None]] = []
         """Called when the cloud was restored from a backup, which invalidates earlier versions."""
-        self._disproving: asyncio.Task[bool] | None = None
+        self._marking: set[asyncio.Task[None]] = set()
+        self._is_online = False  # whether a source has followed the cloud in this process
         access.on_loss.append(self._lost)
         access.on_write.append(self._written)
 
@@ -87,6 +91,8 @@ class DiskCopies:
 
     async def _read(self) -> None:
         self.metas = read_metas(await self.access.rows(METAS)) | self.metas
+        if self._is_online:
+            self._mark_unused(UNFOLLOWED)
 
     def copy(self, identity: str, list_watch: ListWatch, store: Store) -> DiskCopy:
         """Return the copy of a source's store. It follows the store from now on."""
@@ -116,15 +122,26 @@ class DiskCopies:
         versions."""
         for listener in self.on_restore:
             listener()
-        unused = {name: meta for name, meta in self.idle().items() if is_shown(meta)}
-        batches = (
-            copy_batch(name, {**meta, FORMER_HISTORY: True}, TableChanges({}))
-            for name, meta in unused.items()
-        )
-        self._disproving = asyncio.create_task(
-            self.access.write(*batches), name="copies from before a restore"
-        )
-        return [(list_watch_of(meta), meta["version"]) for meta in unused.values()]
+        return [(list_watch_of(meta), meta["version"]) for meta in self._mark_unused(FORMER_HISTORY).values()]
+
+    def went_online(self) -> None:
+        """Mark the copies without a running source: from now on the cloud may have objects that they lack."""
+        if not self._is_online:
+            self._is_online = True
+            self._mark_unused(UNFOLLOWED)
+
+    def _mark_unused(self, key: str) -> dict[str, Meta]:
+        unused = {name: meta for name, meta in self.idle().items() if is_shown(meta) and key not in meta}
+        task = asyncio.create_task(self._mark(unused, key), name=f"{key} copies")
+        self._marking.add(task)
+        task.add_done_callback(self._marking.discard)
+        return unused
+
+    async def _mark(self, names: Collection[str], key: str) -> None:
+        # The disk's own metas: another task may change or delete the copies meanwhile.
+        batch = await self.access.guard(lambda: mark_copies(self.access.disk, names, key))
+        if batch is not None:
+            self._written(batch)
 
     async def drop(self, names: Collection[str]) -> None:
         """Delete these copies, except those that a running source uses."""
@@ -156,6 +173,7 @@ class DiskCopy:
         self.is_starting = False
         """Whether no client may see the store yet: it may lack the copy, or the cloud's changes since."""
         self._refused, self._is_discarded = 0, False
+        self.is_followed = True
         self._last_used = int(copies.access.clock())
         self._stamped = False
         """Whether the time of last use on disk is recent."""
@@ -202,6 +220,10 @@ class DiskCopy:
                     reflector.remember_refusal(refusal)
             self.is_starting = False
             reflector.changed.notify()
+            while not reflecting.done():
+                if reflector.state is State.WATCHING:
+                    self.follow(is_followed=True)
+                await reflector.changed.wait()
             await reflecting
         finally:
             reading.cancel()
@@ -217,8 +239,9 @@ class DiskCopy:
             return None
         meta, raws = read
         self._stamped = access.is_recent(meta.get("asked", 0))
+        self.is_followed = UNFOLLOWED not in meta
         if "refused" in meta:
-            return _refusal(meta["refused"], self._list_watch.type.group_resource)
+            return refusal_of(meta["refused"], self._list_watch.type.group_resource)
         try:
             codec = codec_for(Encoding(meta["encoding"]))
             items = await read_items(self._store, codec, raws)
@@ -272,6 +295,13 @@ class DiskCopy:
             self._last_used, self._stamped = int(self._copies.access.clock()), False
         if not self._stamped:
             self.table.change()
+
+    def follow(self, *, is_followed: bool) -> None:
+        if is_followed is not self.is_followed:
+            self.is_followed = is_followed
+            self.table.change()
+        if is_followed:
+            self._copies.went_online()
 
     def refused(self, refusal: StatusError) -> None:
         """Delete a copy that the cloud no longer shows (403), and remember that it has no such resource (404)."""
@@ -337,15 +367,13 @@ class DiskCopy:
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
-            COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.applied.deletions),
+            COUNT: len(objects.rows)
+            if objects.replaces_all
+            else len(store.applied.deletions) + (len(store) if not self._refused else 0),
             "past": [*store.history.past(store.version)],
         }
         if (now := self.checkpoints()).of_filters:
-            shown = {
-                name: [one.version, f"{one.digest:x}", one.last_incompatible, *sorted(one.hidden)]
-                for name, one in now.of_filters.items()
-            }
-            meta |= {"process": self._copies.process, "rules": now.rules, "checkpoints": shown}
+            meta |= {"process": self._copies.process, **now.described()}
         self.has_checkpoints = "checkpoints" in meta
         if store.applied:
             meta[APPLIED_WRITES] = [[*key, one.version] for key, one in store.applied.items()]
@@ -353,6 +381,8 @@ class DiskCopy:
             meta["refused"] = self._refused
         elif store.complete and not store.may_be_shown:
             meta[FORMER_HISTORY] = True
+        if not self.is_followed:
+            meta[UNFOLLOWED] = True
         self._stamped = True
         return copy_batch(self.name, meta, objects)
 
@@ -369,10 +399,3 @@ async def _answered(reflector: Reflector, store: Store) -> None:
     """Wait until the cloud has answered a list, or the source has failed."""
     while not store.complete and reflector.refusal is None and reflector.error is None:
         await reflector.changed.wait()
-
-
-def _refusal(code: object, resource: str) -> StatusError | None:
-    """Return the cloud's refusal of a resource, which is valid in an outage too."""
-    if code == 404:
-        return StatusError(404, "NotFound", "the server could not find the requested resource")
-    return forbidden(f"{resource} is forbidden, as the cloud said before") if code == 403 else None

@@ -1,8 +1,8 @@
 """Answers reads from the node's copies while the cloud is away, from the newest copy first.
 
 The node has sources, running or on disk, and the cloud's cached answers. The source with the later version is newer for
-every object. A list is answered only from a source that holds every object of it, and a 404 only if a source holds
-every object that could have the name.
+every object. A list is answered only from a source that holds every object of it, and a 404 only from one that holds
+every object that could have the name, and followed the cloud until it went away.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class OfflineReads:
         may_be_partial = component in USER_TOOLS and read.fields.fields <= EVALUABLE
         evaluable = Scope(read.namespace, read.labels, read.fields) if may_be_partial else None
         async for list_watch, source in self._newest_first(HUB_IDENTITY, read.type, lambda _: True):
-            form, read_scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)
+            form = first_form(read.accepted, read, source.store)
+            read_scope = self._scope_in(source, list_watch, read)
             scope = read_scope or evaluable
             if form is not None and scope is not None and (chosen is None or read_scope is not None):
                 chosen = source, scope, form
@@ -195,12 +196,15 @@ class OfflineReads:
     ) -> Answer | None:
         """Answer a GET. `seen` is the newest version of the object that a client has got."""
         key = _key(read.type, read.namespace, read.name)
-        is_known = False
+        is_known = may_be_gone = False
         ref = ObjectRef.of_type(read.type, *key)
         async for list_watch, source in self._newest_first(identity, read.type, partial(_may_hold, key)):
             item = source.store.get(key)
             if self._accepted.is_unknown(ref, is_held=item is not None):
                 break
+            has_all = self._sources.has_all(source)
+            if may_be_gone and not has_all:
+                continue  # a newer copy lacks the object
             if item is not None:
                 form = first_form(read.accepted, read, source.store)
                 if form is not None and item.version >= seen:
@@ -209,8 +213,10 @@ class OfflineReads:
                     return _object(item, form)
                 is_known = True
             elif not is_known and source.store.version >= seen and _covers(list_watch, read):
-                raise not_found(read.type.group_resource, read.name)
-        return _single(answer, read) if answer is not None else None
+                if has_all:
+                    raise not_found(read.type.group_resource, read.name)
+                may_be_gone = True
+        return _single(answer, read) if answer is not None and not may_be_gone else None
 
     async def _list(
         self,
@@ -256,10 +262,18 @@ class OfflineReads:
     async def _part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
         sources = self._newest_first(identity, read.type, lambda source: _scope(source, read) is not None)
         async for list_watch, source in sources:
-            form, scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)
+            form = first_form(read.accepted, read, source.store)
+            scope = self._scope_in(source, list_watch, read)
             if form is not None and scope is not None:
                 return Part(source, form, scope)
         return None
+
+    def _scope_in(self, source: Source, list_watch: ListWatch, read: ObjectRead) -> Scope | None:
+        """Like `_scope`; None also for a list of one object, by name, whose absence is not known."""
+        scope = _scope(list_watch, read)
+        if scope is None or "metadata.name" not in scope.fields.fields or self._sources.has_all(source):
+            return scope
+        return scope if any(map(scope.matches, source.store)) else None
 
     async def _newest_first(
         self, identity: CloudIdentity, type_: ResourceType, wanted: Callable[[ListWatch], bool]

@@ -31,6 +31,14 @@ class Checkpoints(NamedTuple):
     rules: str = ""
     of_filters: Mapping[str, Checkpoint] = {}
 
+    def described(self) -> Meta:
+        """Return the part of a copy's metadata that `checkpoints_of` reads."""
+        shown = {
+            name: [one.version, f"{one.digest:x}", one.last_incompatible, *sorted(one.hidden)]
+            for name, one in self.of_filters.items()
+        }
+        return {"rules": self.rules, "checkpoints": shown}
+
 
 class SourceCopy(Protocol):
     """A source's copy on disk."""
@@ -50,6 +58,9 @@ class SourceCopy(Protocol):
     async def withdraw(self) -> None:
         """Write the current checkpoints at once; return once they are on disk, or after a time-out."""
 
+    is_followed: bool
+    """Whether no hub was online without the source since it last followed the cloud."""
+
     @property
     def is_written(self) -> bool:
         """Whether all changes of the source are on disk."""
@@ -63,6 +74,9 @@ class SourceCopy(Protocol):
 
     def use(self) -> None:
         """Record that a client uses the source."""
+
+    def follow(self, *, is_followed: bool) -> None:
+        """Record that the source follows the cloud, or ends before the hub does."""
 
     def refused(self, refusal: StatusError) -> None:
         """Delete the copy of objects that the cloud no longer lets the hub read."""

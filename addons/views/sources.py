@@ -36,6 +36,7 @@ from addons.views.source import HeldVersions, NotedOf, Source
 from kube.bounds import reached
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.change_log import Logs
 from kube.store.projection import InputKey
@@ -61,6 +62,8 @@ class CloudReads(NamedTuple):
     client_of: Callable[[CloudIdentity], Client]
     is_up: Callable[[], bool] = lambda: True
     """Returns whether the cloud is reachable."""
+    up_since: Callable[[], float] = lambda: 0.0
+    """Returns the value of `addons.link.health.Cloud.up_since`."""
 
 
 class Sources:
@@ -82,7 +85,7 @@ class Sources:
         self.on_restore: list[Callable[[str], None]] = []
         """Called with each resource of which clients may hold a version from before the cloud was restored."""
         self.noted = noted
-        self._is_up = cloud.is_up
+        self._is_up, self._up_since = cloud.is_up, cloud.up_since
         self._copies = copies
         self._client_of = cloud.client_of
         self.filtering = filtering
@@ -214,6 +217,12 @@ class Sources:
             source.list_watch for source in self if source.user == identity.user and source.store.complete
         }
         return next((each for each in (list_watch, *others) if each in running or each in copied), list_watch)
+
+    def has_all(self, source: Source) -> bool:
+        """Whether a source followed the cloud until it went away: what it lacks did not exist then."""
+        if (up_since := self._up_since()) and source.reflector.state is not State.WATCHING:
+            return source.reflector.heard >= up_since
+        return source.copy is None or source.copy.is_followed
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Filter the objects again that read these inputs, as soon as the disk has no checkpoint of any view."""
@@ -365,6 +374,8 @@ class Sources:
             self._closed_versions.get(resource, 0), source.store.newest_given
         )
         source.checkpoints.forget()
+        if source.copy is not None:
+            source.copy.follow(is_followed=False)
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
         source.reflector.paced = None

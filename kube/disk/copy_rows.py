@@ -4,7 +4,7 @@ count."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -34,7 +34,20 @@ def object_name(key: Key) -> str:
 
 def copy_batch(name: str, meta: Meta, objects: TableChanges) -> Batch:
     """The batch that changes a copy. `meta` must have the number of objects after the change."""
-    return {objects_of(name): objects, METAS: TableChanges({name: orjson.dumps([meta[COUNT], meta])})}
+    return {objects_of(name): objects, METAS: TableChanges({name: _meta_row(meta)})}
+
+
+def mark_copies(disk: Disk, names: Iterable[str], key: str) -> Batch:
+    """Set a key in the metas of those copies that the disk has; return the batch that was written."""
+    metas = {name: parsed_meta(disk.value(METAS, name)) for name in names}
+    rows = {name: _meta_row({**meta, key: True}) for name, meta in metas.items() if meta is not None}
+    batch = {METAS: TableChanges(rows)}
+    disk.write(batch)
+    return batch
+
+
+def _meta_row(meta: Meta) -> bytes:
+    return orjson.dumps([meta[COUNT], meta])
 
 
 def dropped_copy(name: str) -> Batch:

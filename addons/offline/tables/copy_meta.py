@@ -8,6 +8,7 @@ import hashlib
 import orjson
 
 from kube.disk.copy_rows import Meta
+from kube.errors import StatusError, forbidden
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.history import LastSeenEvent
@@ -15,6 +16,8 @@ from kube.wire.encoding import Encoding
 
 FORMER_HISTORY = "former"
 """A key of a copy's metadata: the copy has another history than the cloud."""
+UNFOLLOWED = "unfollowed"
+"""A key of a copy's metadata: the cloud may have later objects, because a hub was online without the copy's source."""
 APPLIED_WRITES = "applied"
 """A key of a copy's metadata: the writes that the node applied, and the cloud's watch has not sent yet."""
 
@@ -60,3 +63,10 @@ def described(list_watch: ListWatch) -> list[str | bool]:
 def source_name(identity: str, list_watch: ListWatch) -> str:
     """Return the name of a source on disk, unique for each identity and list-watch."""
     return hashlib.sha256(orjson.dumps([identity, *described(list_watch)])).hexdigest()[:32]
+
+
+def refusal_of(code: object, resource: str) -> StatusError | None:
+    """Return the cloud's stored refusal of a resource, which is valid in an outage too."""
+    if code == 404:
+        return StatusError(404, "NotFound", "the server could not find the requested resource")
+    return forbidden(f"{resource} is forbidden, as the cloud said before") if code == 403 else None

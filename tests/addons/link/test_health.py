@@ -114,6 +114,21 @@ def test_an_outage_starts_when_the_last_server_goes_down() -> None:
     assert cloud.seconds_away >= first
 
 
+def test_the_cloud_is_there_since_its_last_server_came_up() -> None:
+    cloud = Cloud([ServerHealth(A), ServerHealth(B)], "round-robin")
+    assert cloud.up_since == 0
+    a, b = cloud.servers
+    a.succeeded()
+    first = cloud.up_since
+    a.succeeded()
+    a.failed("down")
+    a.succeeded()
+    assert cloud.up_since == first > 0, "one success does not end an outage"
+    a.succeeded()
+    assert cloud.up_since > first
+    assert b.up_since == 0
+
+
 @pytest.mark.parametrize(
     ("text", "server"),
     [

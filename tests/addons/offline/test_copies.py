@@ -218,8 +218,7 @@ async def test_a_copy_from_before_a_restore_is_hidden_but_reports_its_objects_as
         await settled(copy)
         copy.close()
         copies.disprove_unused()
-        assert copies._disproving is not None
-        await copies._disproving
+        await asyncio.gather(*copies._marking)
         assert not copies.list_watches("")
         store = Store()
         assert await copies.copy("", PODS, store).restore() is None

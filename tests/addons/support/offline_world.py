@@ -68,7 +68,7 @@ class OfflineWorld:
         self.copies, access = copies, copies.access
         reader = reader or UnreachableCloud()
         self.tables = tables = OfflineTables(copies)
-        reads = CloudReads(lambda _: reader, lambda: self.is_up)
+        reads = CloudReads(lambda _: reader, lambda: self.is_up, lambda: self.servers.up_since)
         self.sources = Sources(reads, unfiltered(), 300, copies, running=tables.running)
         self.answers, self.journal = tables.answers, tables.journal
         self.accepted = tables.accepted = AcceptedWrites(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.offline.copies import DiskCopy
+from addons.offline.tables.copy_meta import UNFOLLOWED
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import NODEPOOL_TYPE
@@ -59,3 +60,15 @@ async def test_only_a_kind_that_can_be_removed_is_gone_by_a_404(
     after = parts.sources.get(HUB_IDENTITY, source.list_watch)
     await until(lambda: after.reflector.refusal is not None or after.store.complete)
     assert names(after) == ([] if is_custom else ["one"])
+
+
+async def test_a_copy_is_followed_again_once_its_source_has_resumed(parts: HubWorld) -> None:
+    source = await parts.source()
+    assert isinstance(source.copy, DiskCopy)
+    parts.sources._drop(source)
+    assert not source.copy.is_followed
+    resumed = parts.sources.get(HUB_IDENTITY, source.list_watch).copy
+    assert isinstance(resumed, DiskCopy)
+    await until(lambda: resumed.is_followed)
+    await settled(resumed)
+    assert UNFOLLOWED not in resumed._copies.metas[resumed.name]
