@@ -47,7 +47,7 @@ def compare(
 
     `given` is the newest version that clients had before the cloud was asked. `concerns` returns whether the request
     covered an object. Within a resource, versions increase and a watch is in their order, so up to the store's version
-    nothing may be missing or different.
+    nothing may be missing or different, except where the store is ahead by an applied write.
     """
     if version < given:
         return Comparison.DISPROVED
@@ -56,7 +56,7 @@ def compare(
     for key, expected_version in expected.items():
         item = store.get(key)
         held = item.version if item is not None else 0
-        if held == expected_version:
+        if held == expected_version or key in store.applied:
             continue
         was_overtaken = at > version and (item is None or held > version)
         if not was_overtaken:
@@ -64,7 +64,8 @@ def compare(
                 return Comparison.DISPROVED
             result = Comparison.BEHIND
     for item in store:
-        if item.key not in expected and item.version <= version and concerns(item):
+        is_expected = item.key in expected or item.key in store.applied
+        if not is_expected and item.version <= version and concerns(item):
             if at >= version:
                 return Comparison.DISPROVED
             result = Comparison.BEHIND

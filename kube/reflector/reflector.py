@@ -309,8 +309,9 @@ class Reflector:
             self.list_bytes = 0
         first, version = pages[0], pages[-1].version
         self.verifier.listed(version, items, given)
+        self._store.may_lag = not (is_current and self._is_at_cloud)
         self._store.replace_items(codec, first.api_version, first.kind, version, items)
-        if is_current and self._is_at_cloud:
+        if not self._store.may_lag:
             self.listed = began
             self.reached(version)
         self.heard = time.monotonic()

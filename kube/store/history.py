@@ -7,7 +7,7 @@ deleted in between, so a client at a version between a and b may hold an object 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -40,15 +40,25 @@ class LastSeenEvent(NamedTuple):
     version: int
 
 
+class Versioned(Protocol):
+    """An object of a store."""
+
+    @property
+    def version(self) -> int:
+        """The version of its last write."""
+
+
 class AppliedWrite[I](NamedTuple):
     """A write that the cloud accepted, and that the node applied to its copy before the event of it."""
 
     version: int
     """The version of the written object; 0 if it was deleted."""
     deleted: I | None = None
+    last: int = 0
+    """The last known version of the deleted object."""
 
 
-class AppliedWrites[I](dict[tuple[str, str], AppliedWrite[I]]):
+class AppliedWrites[I: Versioned](dict[tuple[str, str], AppliedWrite[I]]):
     """The newest applied write of each object, until the cloud sends an event of the object, or a list."""
 
     @property
@@ -63,6 +73,27 @@ class AppliedWrites[I](dict[tuple[str, str], AppliedWrite[I]]):
     def has(self, key: tuple[str, str], version: int) -> bool:
         """True if this write of an object was applied, or a later one. The node may have amended it since."""
         return key in self and self[key].version >= version
+
+    def delete(self, key: tuple[str, str], item: I) -> None:
+        """Record that a write deleted an object, maybe after another one that was applied."""
+        self[key] = AppliedWrite(0, item, max(item.version, self[key].version if key in self else 0))
+
+    def are_after(self, key: tuple[str, str], version: int) -> bool:
+        """True if this version of an object is older than the write: a leader may be behind the cloud."""
+        return key in self and 0 < version < max(self[key].version, self[key].last + 1)
+
+    def take_ahead(
+        self, version: int, held: Mapping[tuple[str, str], I], listed: dict[tuple[str, str], I]
+    ) -> AppliedWrites[I]:
+        """Take the writes that a list of this version lacks, and give its objects the state that is held."""
+        ahead: AppliedWrites[I] = AppliedWrites()
+        for key, write in list(self.items()):
+            if version < write.version or (key in listed and self.are_after(key, listed[key].version)):
+                ahead[key] = self.pop(key)
+                listed.pop(key, None)
+                if key in held:
+                    listed[key] = held[key]
+        return ahead
 
     def were_passed(self, version: int) -> bool:
         """True if a watch has passed the version of a write without an event of it: the cloud no longer has the

@@ -153,8 +153,9 @@ class Store:
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.applied: AppliedWrites[Item] = AppliedWrites()
-        self._is_in_order = True
-        self._bytes = 0
+        self.may_lag = False
+        """True if the next list comes from a leader, which may be behind the cloud."""
+        self._is_in_order, self._bytes = True, 0
         self._listeners: list[StoreListener] = []
         self._notifier = Notifier()
 
@@ -234,15 +235,13 @@ class Store:
     def replace_items(
         self, codec: Codec, api_version: str, kind: str, version: int, items: dict[Key, Item]
     ) -> None:
-        """Replace the objects by those of a list. Listeners get the differences, as from a watch.
-
-        A change carries the object's own version, a deletion the list's, the only one known.
-        """
+        """Replace the objects by those of a list. Listeners get the differences; a deletion has the list's version."""
         known, before = self.complete, self.version
         is_other = known and (self.standing is Standing.DISPROVED or version < self.newest_given)
         is_recoded = known and codec.encoding is not self.codec.encoding
-        self.standing, self.last_event = Standing.GOOD, None
+        self.standing, self.last_event, ahead = Standing.GOOD, None, AppliedWrites[Item]()
         if known and not is_other and not is_recoded:
+            ahead = self.applied.take_ahead(version, self._items, items) if self.may_lag else ahead
             self.api_version, self.kind = api_version, kind
             for change in sorted(self._difference(items, version), key=lambda change: change.version):
                 self._commit(change)
@@ -261,7 +260,7 @@ class Store:
                 self.version, self.given_version = version, 0
                 for listener in self._listeners:
                     listener.restarted()
-        self.applied.clear()
+        self.applied = ahead
         self.advance(version)
 
     def set_previous_objects(self, version: int, items: dict[Key, Item]) -> None:
@@ -284,7 +283,9 @@ class Store:
         old = self._items.get(item.key)
         self.last_event = LastSeenEvent(item.key, item.version)
         known = old or self.applied.deleted(item.key)
-        if event_type == "DELETED" and known is not None:  # without `old` for the disk alone
+        if self.applied.are_after(item.key, item.version):
+            self._move(item.version)
+        elif event_type == "DELETED" and known is not None:  # without `old` for the disk alone
             self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif event_type != "DELETED" and _is_another(known, item):
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
@@ -314,7 +315,7 @@ class Store:
                 self.applied[key] = AppliedWrite(version)
                 self._commit(Change(item.version, key, old, item, is_local=True))
         elif old is not None:
-            self.applied[key] = AppliedWrite(0, old)
+            self.applied.delete(key, old)
             self._commit(Change(self.version, key, old, None, old, is_local=True))
         self._notifier.notify()
 

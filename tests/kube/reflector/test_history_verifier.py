@@ -61,6 +61,15 @@ def test_a_store_that_advanced_meanwhile_is_not_disproved(
     assert compare(store, names, 15, 10) is found
 
 
+def test_a_leader_that_lacks_applied_writes_disproves_nothing() -> None:
+    """The follower took its leader's names for those of a restored cloud, and ended every watch."""
+    store = filled(10, Toy("x", version=4), Toy("y", version=9))
+    for toy in (Toy("x", version=21), Toy("new", version=22)):
+        store.apply_response(toy.key, toy.raw(store.codec.encoding))
+    store.apply_response(("a", "y"), None)
+    assert compare(store, {("a", "x"): 4, ("a", "y"): 9}, 10, 10) is SAME
+
+
 def test_objects_outside_the_selection_are_ignored() -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
     assert compare(store, {("a", "x"): 4}, 10, 10, lambda item: item.key[1] == "x") is SAME

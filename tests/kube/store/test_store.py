@@ -149,6 +149,23 @@ def test_an_accepted_write_is_applied_once_and_ends_with_the_clouds_event(encodi
     assert not store.applied
 
 
+def test_a_leader_that_is_behind_does_not_undo_an_accepted_write(encoding: Encoding) -> None:
+    """A follower that lost its cloud showed the objects as before its own clients' writes, until the next event."""
+    x, gone = Toy("x", version=4), Toy("gone", version=5)
+    store = filled(10, x, gone, encoding=encoding)
+    for toy in (replace(x, version=20, app="accepted"), Toy("new", version=21)):
+        store.apply_response(toy.key, toy.raw(encoding))
+    store.apply_response(gone.key, None)
+    before = {item.key: item.raw for item in store}
+    store.may_lag = True
+    tell(store, "MODIFIED", replace(x, version=12))
+    fill(store, 15, replace(x, version=12), gone, encoding=encoding)
+    assert {item.key: item.raw for item in store} == before
+    assert len(store.applied) == 3
+    fill(store, 30, replace(x, version=20), encoding=encoding)
+    assert (contents(store), len(store.applied)) == ({("a", "x"): 20}, 0)
+
+
 def test_a_relist_is_notified_as_its_changes_in_the_order_of_versions(encoding: Encoding) -> None:
     unchanged, changed, gone = Toy("kept", version=1), Toy("changed", version=2), Toy("gone", version=3)
     store = filled(10, unchanged, changed, gone, encoding=encoding)
