@@ -8,7 +8,8 @@ from weakref import WeakValueDictionary
 
 from mitmproxy import http
 
-from addons.offline.accepted.accepted_writes import is_write, returns_full_object
+from addons.offline.accepted.accepted_writes import is_write
+from addons.offline.accepted.newest_forms import returns_full_object
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.offline_request import OfflineRequest
 from addons.requests.answers import Answerer
@@ -250,7 +251,7 @@ class Router:
             context.is_write = False
             was_sent = context.upstream is not None
             request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
-            await cached_relay.answers.written(request, answer, was_sent=was_sent)
+            await cached_relay.written(context.caller, request, answer, was_sent=was_sent)
 
     def _record_lost_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         if context.is_write and (cached_relay := self._parts.cached_relay) is not None:

@@ -22,7 +22,7 @@ from addons.requests.answers import Answer, ClientRequest, ClientStream, RelayTo
 from addons.requests.caller import Caller, CredentialSource
 from addons.requests.offline_policy import OfflinePolicy
 from kube.errors import StatusError, unavailable
-from kube.http.client import Unreachable
+from kube.http.client import RawResponse, Unreachable
 from kube.http.transport.request_fields import CONNECTION_HEADERS
 from kube.requests.request_info import RequestInfo
 
@@ -58,6 +58,16 @@ class CachedRelay:
 
     def _sends_minimal_patch(self, caller: Caller, info: RequestInfo) -> bool:
         return caller.credential_source is CredentialSource.HUB and self._sparing.takes(info)
+
+    async def written(
+        self, caller: Caller, request: OfflineRequest, answer: RawResponse, *, was_sent: bool
+    ) -> None:
+        """Apply the answer to a caller's write, as `OfflineAnswers.written`."""
+        is_own = caller.credential_source is not CredentialSource.HUB
+        reader = self._clients.of_token(caller.authorization) if is_own and caller.authorization else None
+        if not is_own:
+            reader = self._clients.hub
+        await self.answers.written(request, answer, reader, was_sent=was_sent)
 
     def _has_cloud(self, caller: Caller) -> bool:
         return (

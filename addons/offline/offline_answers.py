@@ -27,14 +27,19 @@ from addons.requests.offline_policy import (
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.http.client import RawResponse
+from kube.http.client import Client, RawResponse
 from kube.requests.request_info import RequestInfo
+from kube.wire.encoding import Encoding
 
 INVALIDATING_STATUSES = frozenset({403, 404})
 """Status codes by which the cloud invalidates an earlier answer.
 
 A 401 concerns the credentials only: the node's own may have expired, and a user with several tokens may lose one.
 """
+
+ENCODINGS = f"{Encoding.PROTOBUF},{Encoding.JSON}"
+READ_TIMEOUT = 2.0
+"""Seconds that a client waits for its answer to a write while the hub reads the written object."""
 
 
 class OfflineAnswers:
@@ -64,8 +69,16 @@ class OfflineAnswers:
         await self.accepted.begin(info)
         return True
 
-    async def written(self, request: OfflineRequest, answer: RawResponse, *, was_sent: bool = True) -> None:
-        """Apply the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
+    async def written(
+        self,
+        request: OfflineRequest,
+        answer: RawResponse,
+        reader: Client | None = None,
+        *,
+        was_sent: bool = True,
+    ) -> None:
+        """Apply the answer to a write, before the client gets it: the cloud's, if the write `was_sent`. If that does
+        not have the object (a Table, a scale), the `reader` fetches it."""
         info = request.info
         if not is_write(info):
             return
@@ -73,7 +86,7 @@ class OfflineAnswers:
             self.accepted.refused(info)
         elif 200 <= answer.status < 300:
             self._growing.forget(info)
-            await self.accepted.accepted(info, answer)
+            await self.accepted.accepted(info, answer, partial(_read, reader) if reader is not None else None)
         elif answer.status < 500 and answer.status != 408:
             self.accepted.refused(info)
         else:
@@ -188,3 +201,9 @@ class OfflineAnswers:
                 identity = await self._reviews.identity(caller)
                 self._keep(identity.user, request, answer)
         self._reviews.learn(caller.authorization, request.info, answer.status)
+
+
+async def _read(reader: Client, path: str) -> CachedResponse:
+    found = await reader.request("GET", path, accept=ENCODINGS, timeout=READ_TIMEOUT)
+    headers = {"content-type": found.content_type, "content-encoding": found.coding}
+    return CachedResponse.of(headers, found.body)

@@ -103,7 +103,12 @@ async def test_no_kind_of_write_is_undone_by_an_outage(
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value}}
 
     merge, apply = "application/merge-patch+json", "application/apply-patch+yaml"
-    names = ["put", "patch", "apply", "delete", "finalizer", "protobuf"]
+    forms = {
+        "table": "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "metadata": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "yaml": "application/yaml",
+    }
+    names = ["put", "patch", "apply", "delete", "finalizer", "protobuf", *forms]
     for name in names:
         made = config_map(name, "old")
         if name == "finalizer":
@@ -116,9 +121,11 @@ async def test_no_kind_of_write_is_undone_by_an_outage(
     packed = codec.decode_single((await outage.ask(f"{maps}/protobuf", PROTOBUF)).body)[2]
     body = codec.encode_single("v1", "ConfigMap", packed.replace(b"old", b"new"))
 
-    async def write(method: str, name: str, value: Any, kind: str = JSON, query: str = "") -> None:
-        target = f"{maps}/{name}{query}"
-        answer = await outage.ask(target, component=component, method=method, body=value, content_type=kind)
+    async def write(
+        method: str, name: str, value: Any, kind: str = JSON, query: str = "", accept: str = JSON
+    ) -> None:
+        target, how = f"{maps}/{name}{query}", {"method": method, "body": value, "content_type": kind}
+        answer = await outage.ask(target, accept, component, **how)
         assert answer.status in (200, 202), answer.body
 
     await write("PUT", "put", config_map("put", "new"))
@@ -127,6 +134,8 @@ async def test_no_kind_of_write_is_undone_by_an_outage(
     await write("DELETE", "delete", None)
     await write("DELETE", "finalizer", None)
     await write("PUT", "protobuf", body, PROTOBUF)
+    for name, accept in forms.items():
+        await write("PUT", name, config_map(name, "new"), accept=accept)
     async with outage.away():
         for name in names:
             for accept in (JSON, PROTOBUF):
@@ -141,6 +150,7 @@ async def test_no_kind_of_write_is_undone_by_an_outage(
         listed = await outage.ask(maps, component="flanneld")
         values = {item["metadata"]["name"]: item["data"]["value"] for item in listed.json()["items"]}
         expected = {"put": "new", "patch": "new", "apply": "new", "finalizer": "old", "protobuf": "new"}
+        expected |= dict.fromkeys(forms, "new")
         assert {name: value for name, value in values.items() if name in names} == expected
     patch = {"metadata": {"finalizers": None}}
     await asyncio.to_thread(real_cloud.admin.patch, f"{maps}/finalizer", patch)

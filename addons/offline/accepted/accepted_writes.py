@@ -13,15 +13,15 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from addons.link.health import Cloud
 from addons.offline.accepted.newest_forms import (
-    FULL_OBJECT_SUBRESOURCES,
     NewestForm,
     forms_in,
     may_hold,
+    name_in,
     update_copy,
 )
 from addons.offline.cached_response import CachedResponse
@@ -34,17 +34,16 @@ from addons.requests.offline_policy import is_event, is_status_write
 from addons.views.source import Source
 from kube.bounds import reached
 from kube.disk.rows import table_of
-from kube.http.client import RawResponse
+from kube.errors import StatusError
+from kube.http.client import RawResponse, Unreachable
 from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
-from kube.requests.request_info import RequestInfo
+from kube.requests.request_info import RequestInfo, parse_request
 from kube.store.store import Store
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 NO_WRITES = frozenset({"exec", "attach", "portforward", "proxy", "log", "token"})
 """Subresources that change nothing of their object."""
-OWN_KIND_SUBRESOURCES = frozenset({"scale", "binding", "eviction"})
-"""Subresources whose answer is an object of their own kind, not the object that they change."""
 DURABLE_WAIT = 0.25
 """Seconds that a write waits for the disk, before it is sent and before it is answered."""
 LOST_WRITE_TIMEOUT = 60.0
@@ -59,6 +58,9 @@ PRUNE_THRESHOLD = 32
 TABLE = table_of("accepted")
 """Rows: the state of an object, or an empty value if it is unknown."""
 UNKNOWN = b""
+
+type ObjectReader = Callable[[str], Awaitable[CachedResponse]]
+"""Reads the object at a path from the cloud; StatusError or Unreachable if that fails."""
 
 
 class Doubt(NamedTuple):
@@ -128,18 +130,22 @@ class AcceptedWrites:
         self._write(doubt)
         await self._on_disk()
 
-    async def accepted(self, info: RequestInfo, answer: RawResponse) -> None:
-        """Apply the cloud's answer with a code below 300."""
+    async def accepted(
+        self, info: RequestInfo, answer: RawResponse, read: ObjectReader | None = None
+    ) -> None:
+        """Apply the cloud's answer with a code below 300. If that does not have the object, `read` it."""
         doubt = _doubt(info)
         if doubt is None:
             return
-        self._end(info, doubt)
-        self._ended(doubt.ref)
         try:
             response = CachedResponse.of(answer.headers, answer.body)
             forms = forms_in(info, doubt.ref, response)
         except (ValueError, LookupError):
             forms, response = {}, None
+        if not forms and read is not None and self._concerns(doubt.ref):
+            forms = await self._read(info, doubt.ref.named(info.name or name_in(answer)), read)
+        self._end(info, doubt)
+        self._ended(doubt.ref)
         if not forms and not (info.verb == "deletecollection" and response is not None):
             self._forget(Doubt(doubt.ref))
         for ref, form in forms.items():
@@ -148,6 +154,17 @@ class AcceptedWrites:
             else:
                 self._renew(ref, form)
         await self._on_disk()
+
+    async def _read(
+        self, info: RequestInfo, ref: ObjectRef, read: ObjectReader
+    ) -> dict[ObjectRef, NewestForm | None]:
+        since = self.count
+        if info.type is not None and ref.name:
+            path = info.type.path(info.namespace, ref.name)
+            with contextlib.suppress(StatusError, Unreachable, ValueError, LookupError):
+                forms = forms_in(parse_request("GET", path), ref, await read(path))
+                return forms if self.is_current(info, since) else {}
+        return {}
 
     def refused(self, info: RequestInfo) -> None:
         """Record that the cloud has refused a write, or never received it."""
@@ -367,11 +384,6 @@ class AcceptedWrites:
 def is_write(info: RequestInfo) -> bool:
     """Whether a request writes one or more objects."""
     return info.type is not None and info.verb in WRITES and info.subresource not in NO_WRITES
-
-
-def returns_full_object(info: RequestInfo) -> bool:
-    """Whether the answer to a write is an object, and buffered until complete. Other answers may be streams."""
-    return info.subresource in FULL_OBJECT_SUBRESOURCES | OWN_KIND_SUBRESOURCES
 
 
 def _doubt(info: RequestInfo) -> Doubt | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 import orjson
 
 from addons.offline.cached_response import NO_OBJECTS, CachedResponse, unpacked
 from addons.requests.object_read import ObjectRead
+from kube.http.client import RawResponse
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
@@ -26,6 +28,8 @@ from kube.wire.negotiation import METADATA_KIND
 
 FULL_OBJECT_SUBRESOURCES = frozenset({"", "status", "finalize", "approval", "ephemeralcontainers", "resize"})
 """Subresources whose writes are answered with the object."""
+OWN_KIND_SUBRESOURCES = frozenset({"scale", "binding", "eviction"})
+"""Subresources whose answer is an object of their own kind, not the object that they change."""
 PARTIAL = ("meta.k8s.io/v1", METADATA_KIND)
 
 
@@ -81,6 +85,19 @@ def forms_in(info: RequestInfo, ref: ObjectRef, answer: CachedResponse) -> dict[
         deleted = ref._replace(namespace=str(metadata.get("namespace") or ""), name=name)
         forms[deleted] = None if stays else NewestForm(name, 0, str(metadata["uid"]))
     return forms
+
+
+def returns_full_object(info: RequestInfo) -> bool:
+    """Whether the answer to a write is an object, and buffered until complete. Other answers may be streams."""
+    return info.subresource in FULL_OBJECT_SUBRESOURCES | OWN_KIND_SUBRESOURCES
+
+
+def name_in(answer: RawResponse) -> str:
+    """Return the name of the object in the answer to a write, as a Table or metadata alone too; "" if there is none."""
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        tree = _tree(CachedResponse.of(answer.headers, answer.body).single())
+        return str((tree["rows"][0]["object"] if "rows" in tree else tree)["metadata"]["name"])
+    return ""
 
 
 def _form(info: RequestInfo, obj: Encoded) -> NewestForm | None:
