@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str]) -> None:
     if arguments and arguments[0] in NODE_COMMANDS:
         from addons.install import commands  # noqa: PLC0415 - needs no module of a running hub either
 
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(commands.run(arguments))
     if arguments and not arguments[0].startswith("-"):
         # A shell that queries a running hub needs no module that runs one.
@@ -91,6 +93,7 @@ def main(arguments: Sequence[str]) -> None:
                 file=sys.stderr,
             )
             sys.exit(2)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(shell.run(arguments))
     own, rest = _split(arguments)
     parser = make_parser(has_commands=not {"-h", "--help"}.isdisjoint(own))

@@ -345,11 +345,13 @@ def _check_identity(settings: Settings) -> None:
 
 
 def _check_pool(settings: Settings) -> None:
-    """Check that a relay has a certificate, and that leaders have a port."""
+    """Check the pool's name, that a relay has a certificate, and that leaders have a port."""
     if settings.peer_clients == "nodes" and (settings.mode != "cloud" or not settings.peer_cert):
         raise ValueError(
             "a relay, hub_peer_clients nodes, needs hub_mode cloud, hub_peer_cert and hub_peer_key"
         )
+    if settings.pool and not is_node_name(settings.pool):  # the rule for names of both kinds
+        raise ValueError(f"hub_pool {settings.pool!r} is not a valid name of a NodePool")
     if settings.leaders and not settings.peer_port:
         raise ValueError("hub_leaders needs hub_peer_port, which leaders have, too")
 

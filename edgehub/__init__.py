@@ -6,6 +6,7 @@ overwrite or shadow other packages with the same names.
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -17,14 +18,16 @@ if (MODULES / "kube").is_dir():
 
 
 def hub() -> None:
-    """Run the command `edgehub`."""
+    """Run the command `edgehub`. Until it handles Ctrl-C, that ends it without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from addons.command import program  # noqa: PLC0415 - the path is ready now
 
     program()
 
 
 def manager() -> None:
-    """Run the command `edgehub-manager`."""
+    """Run the command `edgehub-manager`, as `hub`."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     from controllers.manager import program  # noqa: PLC0415 - the path is ready now, and the hub needs none of it
 
     program()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -57,11 +58,16 @@ _SINGULAR = {
     "networkpolicy": "networkpolicies",
     "runtimeclass": "runtimeclasses",
 }
+VERSION = re.compile(r"\.v\d+((alpha|beta)\d+)?(?=\.|$)")
+"""The version in a resource that is typed as for kubectl: `services.v1`, `deployments.v1.apps`."""
 
 
 def plural_of(resource: str) -> str:
-    """Return the plural of a resource given by its short name, singular or plural. A group after a dot is preserved."""
-    name, dot, group = resource.partition(".")
+    """Return the plural of a resource given by its short name, singular or plural.
+
+    A group after a dot is preserved, a version before it left out.
+    """
+    name, dot, group = VERSION.sub("", resource).rstrip(".").partition(".")
     return f"{_SHORT.get(name) or _SINGULAR.get(name) or name}{dot}{group}"
 
 

@@ -94,6 +94,7 @@ def test_each_flag_reaches_the_settings_with_each_interface(
         "peer_address": "::1",
         "local_endpoint": "10.0.0.1",
         "node": "n2",
+        "pool": "east",
         "server": "https://a:1,https://b:2",
         "relay": "https://r:1",
         "leaders": "n2/10.0.0.2",
@@ -231,6 +232,7 @@ def test_mistakes_in_the_configuration_of_mitmproxy_are_reported(
     [
         ((), "no cloud: give --server or --kubeconfig"),
         ((*CLOUD, "--port", "x"), "invalid int value"),
+        ((*CLOUD, "--pool", "a/b"), "--pool 'a/b' is not a valid name of a NodePool"),
         ((*CLOUD, "--port", "70000"), "--port 70000 is not a port"),
         ((*CLOUD, "--ui", "tv"), "--ui must be one of none, console, web, not 'tv'"),
         ((*CLOUD, "--colour", "red"), "unrecognized arguments"),

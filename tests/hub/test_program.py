@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -146,6 +147,19 @@ def test_an_unknown_flag_of_an_interface_is_named_without_advice_about_the_hubs_
     assert done.returncode == 1
     assert done.stderr == "usage: edgehub [options]\nedgehub: error: unrecognized arguments: --frob\n"
     assert not done.stdout.strip()
+
+
+@pytest.mark.parametrize("program", ["hub", "manager"])
+def test_ctrl_c_while_a_program_loads_ends_it_without_a_traceback(program: str) -> None:
+    launched = [sys.executable, "-X", "importtime", "-c", f"import edgehub; edgehub.{program}()"]
+    with subprocess.Popen(launched, stderr=subprocess.PIPE, text=True) as loading:
+        assert loading.stderr is not None
+        while "kube.wire.encoding" not in loading.stderr.readline():
+            assert loading.poll() is None
+        loading.send_signal(signal.SIGINT)
+        said = loading.stderr.read()
+    assert loading.returncode == -signal.SIGINT
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])

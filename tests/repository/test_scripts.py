@@ -17,8 +17,8 @@ LIBRARY = ROOT / "scripts" / "environment"
 """A file that other scripts source, so it is not executable."""
 
 LAUNCHERS = {
-    "hub": "-P -m addons.command --node n1 a b",
-    "manager": "-P -m controllers.manager --node n1 a b",
+    "hub": "-P -c from edgehub import hub; hub() --node n1 a b",
+    "manager": "-P -c from edgehub import manager; manager() --node n1 a b",
     "demo": "-m scripts.demonstration --node n1 a b",
     "bench": "-m scripts.benchmark.program --node n1 a b",
     "clients": "-m scripts.client_programs.program --node n1 a b",
