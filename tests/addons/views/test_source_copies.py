@@ -65,10 +65,10 @@ async def test_only_a_kind_that_can_be_removed_is_gone_by_a_404(
 async def test_a_copy_is_followed_again_once_its_source_has_resumed(parts: HubWorld) -> None:
     source = await parts.source()
     assert isinstance(source.copy, DiskCopy)
+    name, metas = source.copy.name, source.copy._copies.metas
     parts.sources._drop(source)
-    assert not source.copy.is_followed
+    await until(lambda: UNFOLLOWED in metas.get(name, {}))
     resumed = parts.sources.get(HUB_IDENTITY, source.list_watch).copy
     assert isinstance(resumed, DiskCopy)
-    await until(lambda: resumed.is_followed)
-    await settled(resumed)
-    assert UNFOLLOWED not in resumed._copies.metas[resumed.name]
+    await until(lambda: UNFOLLOWED not in metas[name])
+    assert resumed.is_followed
