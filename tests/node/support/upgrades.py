@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from secrets import token_hex
 
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import until
@@ -122,9 +123,9 @@ class Upgrades:
     def die_amid_installation(self, *flags: str) -> None:
         """Kill an installation with other flags when kubelet speaks to the new hub."""
         before = self.files()
-        self._install_again("killed", *flags)
+        unit = self._install_again(*flags)
         assert self.files() != before
-        self.node.run("systemctl", "kill", "--signal=KILL", "killed")
+        self.node.run("systemctl", "kill", "--signal=KILL", unit)
         self.wait_until_back(before)
         until("kubelet writes by the previous hub", lambda: hub.has_heard_kubelet(self.node), LONG)
 
@@ -137,19 +138,21 @@ class Upgrades:
         assert "the former hub runs again" in done.stderr, done.stderr
         assert self.files() == before, "byte for byte, the ledger too"
 
-        self._install_again("offline", *flags)
+        unit = self._install_again(*flags)
         network.cut(clouds, self.node.name, Cut.HOLE)
         self.node.run("systemctl", "kill", "--signal=KILL", "edgehub")
-        until("the reason", lambda: "the former hub runs again" in self.log("offline"), LONG)
+        until("the reason", lambda: "the former hub runs again" in self.log(unit), LONG)
         self.wait_until_back(before)
         until("kubelet writes by the former hub", lambda: hub.has_heard_kubelet(self.node), LONG)
         network.heal(clouds, self.node.name)
 
-    def _install_again(self, unit: str, *flags: str) -> None:
-        """Start an installation with other flags; return when kubelet writes through the new hub."""
+    def _install_again(self, *flags: str) -> str:
+        """Start an installation with other flags; return its unit when kubelet writes through the new hub."""
+        unit = f"again-{token_hex(4)}"
         self.node.run("systemd-run", f"--unit={unit}", "edgehub", "install", "--healthy=600", *flags)
         until("the new hub runs", lambda: "watching the hub" in self.log(unit), LONG)
         until("kubelet writes by the new hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+        return unit
 
     def log(self, unit: str) -> str:
         return self.node.run("journalctl", f"--unit={unit}", "--no-pager")
