@@ -336,8 +336,7 @@ class DiskCopy:
         self.table.rewrite()
 
     def _end_refusal(self) -> None:
-        """Write the complete copy again: the cloud serves the source after a refusal, which had removed it from
-        disk."""
+        """Write the complete copy again: the cloud serves the source after a refusal, which had deleted it."""
         if self._refused:
             self._refused = 0
             self.table.rewrite()

@@ -78,8 +78,7 @@ class Sources:
         noted: NotedOf = lambda *_: None,
         running: RunningSources | None = None,
     ) -> None:
-        """`noted` is called for each new view. `running` is an empty mapping, which becomes the sources of this object,
-        for readers that are made before it."""
+        """`noted` is called for each new view. `running`, an empty mapping, gets the sources, for earlier readers."""
         self.on_new: list[Callable[[Source], None]] = []
         """Called with each new source before it reads from the cloud, for example to read elsewhere."""
         self.on_restore: list[Callable[[str], None]] = []
@@ -290,8 +289,7 @@ class Sources:
             do()
 
     def _found_restored(self, finder: Source) -> None:
-        """Have all other sources verify their history, and invalidate unused copies: the cloud was restored from a
-        backup.
+        """Verify the history of all other sources and invalidate unused copies, after a restore of the cloud.
 
         Sources are notified of at most one restore in RESTORE_TIME; each detects a further one by itself.
         """

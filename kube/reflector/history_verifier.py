@@ -132,7 +132,7 @@ class HistoryVerifier:
         self._is_list, self._passing = False, set()
 
     def expect_last_event(self) -> bool:
-        """Have the watch begin with the store's last event, which proves the history. Return False if names are the
+        """Let the watch begin with the store's last event, which proves the history. Return False if names are the
         cheaper proof, or needed at once because another store was disproved.
 
         A cloud that has this event has the same history up to it, and the store lacks nothing up to it.

@@ -53,8 +53,7 @@ type Failure = StatusError | Unreachable | Malformed | UnusableRecord
 
 
 class Reflector:
-    """Runs as one task, by `run`. `error` is the reason why the store does not follow the cloud now; None while it
-    does."""
+    """Runs as one task, by `run`. `error` is the reason why the store does not follow the cloud, or None."""
 
     def __init__(
         self,

@@ -153,8 +153,7 @@ class Store:
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.applied: AppliedWrites[Item] = AppliedWrites()
-        self.may_lag = False
-        """True if the next list comes from a leader, which may be behind the cloud."""
+        self.may_lag = False  # whether the next list comes from a leader, which may be behind the cloud
         self._is_in_order, self._bytes = True, 0
         self._listeners: list[StoreListener] = []
         self._notifier = Notifier()

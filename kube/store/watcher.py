@@ -29,7 +29,7 @@ has left."""
 
 
 class WatcherContext:
-    """What watchers of a view share: the log of a projection within a scope, in one form."""
+    """The part that watchers of a view share: the log of a projection within a scope, in one form."""
 
     def __init__(self, projection: Projection, form: Form, scope: Scope) -> None:
         self.form = form
