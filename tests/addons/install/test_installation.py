@@ -350,7 +350,7 @@ def test_an_upgrade_of_a_static_pod_changes_its_image_or_restores_it(root: Path,
     assert manifest.read_bytes() == before
     assert read_rollback(state).startswith("hub:2: the hub does not answer at ")
     recorded, restored = (path.stat().st_mtime_ns for path in (state / "rolled-back", manifest))
-    assert recorded <= restored, "the former hub reads the record when it starts"
+    assert recorded <= restored, "the previous hub reads the record when it starts"
     installation(root).upgrade("", "hub:2", 1, 0)
     assert manifest.read_bytes() == before.replace(b'"hub:1"', b'"hub:2"')
     assert read_rollback(state) == ""

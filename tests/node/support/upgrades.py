@@ -135,15 +135,15 @@ class Upgrades:
         done = self.node.try_run("edgehub", "install", "--timeout=60", *flags, "--nonsense=1")
         assert done.returncode == 1, done.stdout + done.stderr
         assert "unrecognized arguments: --nonsense=1" in done.stderr, done.stderr
-        assert "the former hub runs again" in done.stderr, done.stderr
+        assert "the previous hub runs again" in done.stderr, done.stderr
         assert self.files() == before, "byte for byte, the ledger too"
 
         unit = self._install_again(*flags)
         network.cut(clouds, self.node.name, Cut.HOLE)
         self.node.run("systemctl", "kill", "--signal=KILL", "edgehub")
-        until("the reason", lambda: "the former hub runs again" in self.log(unit), LONG)
+        until("the reason", lambda: "the previous hub runs again" in self.log(unit), LONG)
         self.wait_until_back(before)
-        until("kubelet writes by the former hub", lambda: hub.has_heard_kubelet(self.node), LONG)
+        until("kubelet writes by the previous hub", lambda: hub.has_heard_kubelet(self.node), LONG)
         network.heal(clouds, self.node.name)
 
     def _install_again(self, *flags: str) -> str:
