@@ -6,22 +6,11 @@ import pytest
 
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
-from tests.node.support.upgrades import Upgrades, check
+from tests.node.support.upgrades import UNIT, Upgrades, check
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(1800)]
-UNIT = "/etc/systemd/system/edgehub.service"
 ENDS = "#!/bin/sh\nexit 3\n"
 NEVER_READY = "#!/bin/sh\nexec sleep 600\n"
-
-
-def test_an_installation_with_flags_that_fail_restores_the_former_hub(
-    node: Machine, clouds: Machine, behind_hub: None
-) -> None:
-    """With a cloud and without, and where the command is killed; kubelet follows each time."""
-    upgrades = Upgrades(node, UNIT, "", "", [])
-    flags = ("--", "--port=10361", "--tls-port=10368")
-    upgrades.install_flags_that_fail(clouds, *flags)
-    upgrades.die_amid_installation(*flags)
 
 
 def test_a_failed_upgrade_of_the_unit_restores_the_former_hub(

@@ -16,6 +16,7 @@ from scripts.node_machine.userland import HUB
 from tests.node.support import hub
 from tests.node.support.callers import LONG
 
+UNIT = "/etc/systemd/system/edgehub.service"
 GUARDS = "/etc/kubernetes/manifests/edgehub-upgrade.yaml", "/etc/systemd/system/edgehub-upgrade.service"
 KILLED = """\
 import os, signal, sys
