@@ -21,6 +21,7 @@ from addons.requests.route_decision import is_of_others
 from addons.rules.shared_kinds import is_opt_in, shared_fields, unfiltered_list_watch
 from addons.rules.table import Rules
 from addons.telemetry import metrics
+from addons.views.bounds.first_lists import FirstLists
 from addons.views.bounds.quotas import BeyondQuota
 from addons.views.consistent_list import wait_until_current
 from addons.views.list_answer import PagedLists, list_answer
@@ -89,7 +90,7 @@ class Serving:
     ) -> None:
         """`confirm_up` probes the cloud now, and returns whether it is up."""
         self._confirm_up = confirm_up
-        self._sources = sources
+        self._sources, self._first_lists = sources, FirstLists(sources)
         self._reviews = reviews
         self._rules = rules
         self._wait = wait
@@ -255,6 +256,7 @@ class Serving:
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
         list_watch = self._readable_copy(wanted, read, identity, list_watch)
+        await self._first_lists.wait(identity.user, list_watch, self._wait)
         return self._sources.admit(identity, list_watch, keep=keep, begin_at=begin_at), EVERYTHING
 
     def _readable_copy(
