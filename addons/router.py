@@ -24,7 +24,7 @@ from addons.requests.route_decision import (
     is_of_others,
     may_be_filtered,
 )
-from addons.server.filtered_get import FilteredGets, ask_for_object, is_filtered_get, take_cells
+from addons.server.filtered_get import FilteredGets, ask_for_object, is_filtered_get, take_object
 from addons.server.messages import SWITCHING_PROTOCOLS, UNROUTED
 from addons.server.relay import finish
 from addons.telemetry import metrics
@@ -175,14 +175,13 @@ class Router:
         cached_relay, is_complete = self._parts.cached_relay, flow.response.raw_content is not None
         code = 500
         try:
-            is_filtered = is_filtered_get(flow, context)
-            cells = take_cells(flow.response) if is_filtered else None
+            taken = take_object(flow.response) if is_filtered_get(flow, context) else None
             _ask_for_object(flow, context, with_cells=False)  # of which copies have the answer
             if context.failover is not None and cached_relay is not None and is_complete:
                 request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
                 cached_relay.answers.keep_response(context.caller, request, answer, context.asked_at)
-            if is_filtered:
-                await self._parts.filtered_gets.filter(flow.response, context, cells)
+            if taken is not None:
+                await self._parts.filtered_gets.filter(flow.response, context, *taken)
             code = flow.response.status_code
         except StatusError as error:
             code = error.code

@@ -48,16 +48,15 @@ class FilteredGets:
         )
 
     async def filter(
-        self, response: http.Response, context: RequestContext, cells: CloudCells | None
+        self, response: http.Response, context: RequestContext, sent: Encoded, cells: CloudCells | None
     ) -> None:
-        """Replace the response's object with its filtered form; `cells` are the cloud's, if it sent a Table.
-        StatusError 404 if the filters hide the object, 503 if an input of the filters stays unknown.
+        """Replace the response's object, which is `sent`, with its filtered form; `cells` are the cloud's, if it sent a
+        Table. StatusError 404 if the filters hide the object, 503 if an input of the filters stays unknown.
         """
         route = context.route
         assert route is not None
         assert route.representation is not None
         assert context.info.type is not None
-        sent = _read(response)
         try:
             async with asyncio.timeout(self.wait):
                 filtered = await self._filtered(sent, context)
@@ -108,26 +107,21 @@ def ask_for_object(request: http.Request, route: Route, *, with_cells: bool) -> 
     request.headers.pop("Accept-Encoding", None)
 
 
-def take_cells(response: http.Response) -> CloudCells | None:
-    """Replace a Table of one row by its object, which the hub stores and filters; return the cells. StatusError if the
-    answer has no object.
+def take_object(response: http.Response) -> tuple[Encoded, CloudCells | None]:
+    """Return the object in the cloud's answer; of a Table of one row also the cells, and replace it by its object,
+    which the hub stores and filters. StatusError if the answer has no object.
     """
-    sent = _read(response)
-    if sent.kind != TABLE_KIND:
-        return None
     with _refusing_unreadable():
+        # The cloud may compress against the request; `response.content` would decompress any amount.
+        sent = CachedResponse(response.headers, response.raw_content or b"").single()
+        if sent.kind != TABLE_KIND:
+            return sent, None
         cells = CloudCells()
         cells.learn(sent.raw)
         table: Json = parse_object(sent.raw)
         obj = table["rows"][0]["object"]
-        response.content = write_json(obj)
-    return cells
-
-
-def _read(response: http.Response) -> Encoded:
-    with _refusing_unreadable():
-        # The cloud may compress against the request; `response.content` would decompress any amount.
-        return CachedResponse(response.headers, response.raw_content or b"").single()
+        response.content = raw = write_json(obj)
+        return Encoded(sent.codec, obj["apiVersion"], obj["kind"], raw), cells
 
 
 @contextmanager
