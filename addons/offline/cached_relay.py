@@ -63,10 +63,11 @@ class CachedRelay:
         self, caller: Caller, request: OfflineRequest, answer: RawResponse, *, was_sent: bool
     ) -> None:
         """Apply the answer to a caller's write, as `OfflineAnswers.written`."""
-        is_own = caller.credential_source is not CredentialSource.HUB
-        reader = self._clients.of_token(caller.authorization) if is_own and caller.authorization else None
-        if not is_own:
+        reader = None
+        if caller.credential_source is CredentialSource.HUB:
             reader = self._clients.hub
+        elif caller.authorization:
+            reader = self._clients.of_token(caller.authorization)
         await self.answers.written(request, answer, reader, was_sent=was_sent)
 
     def _has_cloud(self, caller: Caller) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from weakref import WeakValueDictionary
 
-from addons.views.bounds.quotas import MAX_FILLING
+from addons.views.bounds.quotas import MAX_FILLING, listing
 from addons.views.source import Source
 from kube.concurrency.notifier import wait_for_any
 from kube.reflector.list_watch import ListWatch
@@ -35,7 +35,7 @@ class FirstLists:
 
     def _ahead(self, user: str, list_watch: ListWatch) -> list[Source]:
         own = [source for source in self._sources if user and source.user == user]
-        listing = [source for source in own if not source.store.complete]
-        if len(listing) < MAX_FILLING or any(source.list_watch == list_watch for source in own):
+        before = listing(own)
+        if len(before) < MAX_FILLING or any(source.list_watch == list_watch for source in own):
             return []
-        return [source for source in listing if source.is_up() and source.reflector.refusal is None]
+        return [source for source in before if source.is_up() and source.reflector.refusal is None]

@@ -56,8 +56,13 @@ def check_new_source(sources: Iterable[Source], user: str) -> None:
     own = [source for source in sources if source.user == user]
     if len(own) >= (MAX_SOURCES if user else MAX_HUB_SOURCES):
         raise BeyondQuota("sources")
-    if user and sum(not source.store.complete for source in own) >= MAX_FILLING:
+    if user and len(listing(own)) >= MAX_FILLING:
         raise BeyondQuota(FIRST_LISTS)
+
+
+def listing(own: Iterable[Source]) -> list[Source]:
+    """Return a user's sources that wait for their first list."""
+    return [source for source in own if not source.store.complete]
 
 
 def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user: str) -> None:
