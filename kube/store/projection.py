@@ -258,7 +258,7 @@ class Projection:
         after = self._evaluate(change.new, before) if change.new is not None else None
         if change.new is None:
             self._forget_object(change.key)
-        if before is not after or (after is not None and after is change.new):
+        if _is_news(change, before, after):
             self._notify_changed(self._projected(change, before, after))
         elif change.new is not None and before is None and change.key not in self._pending:
             for listener in self._listeners.concerned(change.key, (change.new,)):
@@ -276,7 +276,7 @@ class Projection:
         """Yield the store's changes after a version, as the chain shows them with its current inputs."""
         for change in self.store.history.after(since):
             before, after = (self._shown(item) for item in (change.old, change.new))
-            if before is not after or (after is not None and after is change.new):
+            if _is_news(change, before, after):
                 yield self._projected(change, before, after)
 
     def _projected(self, change: Change, before: Item | None, after: Item | None) -> ProjectedChange:
@@ -286,11 +286,9 @@ class Projection:
         elif after is None and before is not None:
             last = before.with_version(change.version)
         made = ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
-        made.is_same = before is not None and after is not None and self._is_same(before, after)
+        if self._chain is not None and before is not None and after is not None and before is not after:
+            made.is_same = self._chain.is_same(before, after)
         return made
-
-    def _is_same(self, before: Item, after: Item) -> bool:
-        return before is not after and self._chain is not None and self._chain.is_same(before, after)
 
     def _shown(self, item: Item | None) -> Item | None:
         """Filter any state of an object, without recording its inputs."""
@@ -394,3 +392,8 @@ class Projection:
 def differ(one: Item | None, other: Item | None) -> bool:
     """True if clients can distinguish two states of an object; None is a hidden one."""
     return one is not other and (one is None or other is None or one.raw != other.raw)
+
+
+def _is_news(change: Change, before: Item | None, after: Item | None) -> bool:
+    """Whether a change gives clients another state, or the cloud's own object again."""
+    return before is not after or (after is not None and after is change.new)

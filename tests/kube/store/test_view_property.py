@@ -66,6 +66,10 @@ OPERATIONS = st.one_of(
 )
 
 
+AHEAD: list[Operation] = [("write", ()), ("put", (("a", "x"), "", "10.0.0.1", "i")), ("unlink", ())]
+"""Operations after which a list of the cloud is ahead of the copy."""
+
+
 @pytest.mark.parametrize("encoding", Encoding)
 @example(  # an input that changes, and changes back before the next process reads it
     views=[(scope(), False, "p")],
@@ -139,12 +143,8 @@ OPERATIONS = st.one_of(
     views=[(scope(), False, "")],
     log_bytes=PLENTY,
     operations=[
-        *[
-            ("write", ()),
-            ("put", (("a", "x"), "", "10.0.0.1", "i")),
-            ("unlink", ()),
-            ("delete", (("a", "y"),)),
-        ],
+        *AHEAD,
+        ("delete", (("a", "y"),)),
         *[("open_list", (0, False, False)), ("crash", ("",)), ("apply_response", (("a", "y"),))],
     ],
 )
@@ -152,12 +152,8 @@ OPERATIONS = st.one_of(
     views=[(scope(), False, "")],
     log_bytes=PLENTY,
     operations=[
-        *[
-            ("write", ()),
-            ("put", (("a", "x"), "", "10.0.0.1", "i")),
-            ("unlink", ()),
-            ("delete", (("a", "y"),)),
-        ],
+        *AHEAD,
+        ("delete", (("a", "y"),)),
         *[
             ("open_list", (0, False, False)),
             ("crash", ("",)),
@@ -170,12 +166,8 @@ OPERATIONS = st.one_of(
     views=[(scope(), False, "")],
     log_bytes=PLENTY,
     operations=[
-        *[
-            ("write", ()),
-            ("put", (("a", "x"), "", "10.0.0.1", "i")),
-            ("unlink", ()),
-            ("open_list", (0, False, False)),
-        ],
+        *AHEAD,
+        ("open_list", (0, False, False)),
         *[("crash", ("",)), ("watch", (0,)), ("switch", (0, ""))],
     ],
 )
@@ -183,12 +175,8 @@ OPERATIONS = st.one_of(
     views=[(scope(), False, "")],
     log_bytes=PLENTY,
     operations=[
-        *[
-            ("write", ()),
-            ("put", (("a", "x"), "", "10.0.0.1", "i")),
-            ("unlink", ()),
-            ("open_list", (0, False, False)),
-        ],
+        *AHEAD,
+        ("open_list", (0, False, False)),
         *[("crash", ("",)), ("watch", (0,)), ("switch", (0, "p"))],
     ],
 )
